@@ -1,0 +1,30 @@
+# Two commands: `make demo` and `make test`. Each sets up all it needs in .venv.
+PYTHON ?= python3
+BIN := .venv/bin
+
+.PHONY: demo test lint format clean
+
+demo: .venv/ready
+	$(BIN)/potluck demo
+
+test: .venv/ready lint
+	$(BIN)/python -m pytest
+
+lint: .venv/ready
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+
+format: .venv/ready
+	$(BIN)/ruff check --fix .
+	$(BIN)/ruff format .
+
+# torch first and alone: once its pinned build is there, nothing later pulls another.
+.venv/ready: pyproject.toml constraints.txt
+	$(PYTHON) -m venv .venv
+	$(BIN)/python -m pip install --quiet --constraint constraints.txt torch numpy
+	$(BIN)/python -m pip install --quiet --constraint constraints.txt --editable '.[dev]'
+	touch $@
+
+clean:
+	rm -rf .venv .mypy_cache .pytest_cache .ruff_cache .hypothesis build dist

@@ -1,0 +1,210 @@
+"""The round loop: broadcast, local training, averaging, the server's own step, evaluation."""
+
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import asdict, dataclass, field, replace
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from potluck.engines.evaluation import evaluate
+from potluck.engines.recipe import Recipe
+from potluck.engines.sequential import Engine
+from potluck.engines.site_round import check_update, held_entries, train_site
+from potluck.engines.static_norm import norm_sums, static_buffers
+from potluck.federated import FedAvg, Mean, RunningMean
+from potluck.federation import Federation, Site
+from potluck.messages import Broadcast, SiteState, Tensors, Update
+from potluck.models.network import Network
+from potluck.streams import stream
+
+Record = dict[str, Any]
+"""One round's line in the history: plain numbers, names and lists."""
+
+
+@dataclass(frozen=True, eq=False)
+class ServerState:
+    """All that a run needs to go on: writing it is a checkpoint, reading it a resume.
+
+    Args:
+      round:     rounds completed.
+      theta:     (P,) the global parameters.
+      buffers:   the global buffers.
+      federated: the federated optimiser's state.
+      method:    the method's state at the server.
+      sites:     what each site kept. In a simulation the server stores it for them; over a
+                 network it stays on the site's own disk.
+    """
+
+    round: int
+    theta: Tensor
+    buffers: Tensors
+    federated: Tensors = field(default_factory=dict)
+    method: Tensors = field(default_factory=dict)
+    sites: dict[str, SiteState] = field(default_factory=dict)
+
+
+def start(
+    network: Network, recipe: Recipe, federation: Federation, device: torch.device
+) -> ServerState:
+    """The state before the first round."""
+    theta, buffers = network.initial()
+    theta = theta.to(device)
+    return ServerState(
+        round=0,
+        theta=theta,
+        buffers={name: value.to(device) for name, value in buffers.items()},
+        federated=recipe.federated.start(theta),
+        method=recipe.method.server_start(network, federation),
+    )
+
+
+def run(
+    network: Network,
+    recipe: Recipe,
+    federation: Federation,
+    engine: Engine,
+    state: ServerState,
+    on_round: Callable[[ServerState, Record], None],
+    evaluate_every: int = 1,
+) -> ServerState:
+    """Run the remaining rounds.
+
+    Args:
+      network:        the global model.
+      recipe:         what all parties agreed on.
+      federation:     who takes part, with data on the training device.
+      engine:         who runs the local part.
+      state:          where to start from.
+      on_round:       called after each round with the new state and its history record.
+      evaluate_every: evaluate on the test set after every so many rounds, and after the last.
+    """
+    while state.round < recipe.rounds:
+        began = time.perf_counter()
+        state, record = one_round(network, recipe, federation, engine, state)
+        if federation.test is not None and (
+            state.round % evaluate_every == 0 or state.round == recipe.rounds
+        ):
+            record["test"] = asdict(evaluate(network, state.theta, state.buffers, *federation.test))
+        record["seconds"] = time.perf_counter() - began
+        on_round(state, record)
+    return state
+
+
+def one_round(
+    network: Network,
+    recipe: Recipe,
+    federation: Federation,
+    engine: Engine,
+    state: ServerState,
+) -> tuple[ServerState, Record]:
+    """One round without evaluation; see `run` for the arguments."""
+    lr = recipe.local.lr * recipe.local.schedule.factor(state.round, recipe.rounds)
+    cohort = choose(recipe, federation.sites, state.round)
+    entries = {
+        site.name: _on(state.theta, held_entries(network.layout, site.view)) for site in cohort
+    }
+
+    def broadcast(site: Site) -> Broadcast:
+        return make_broadcast(recipe, state, lr, entries[site.name] if site.view.private else None)
+
+    mean, method, sites = RunningMean(len(network.layout)), state.method, dict(state.sites)
+    metrics: dict[str, dict[str, float]] = {}
+    for finished in engine.run(network, recipe, cohort, state.sites, broadcast):
+        sites[finished.site.name] = finished.state
+        update = finished.update
+        if update is None:
+            continue
+        held = entries[update.site]
+        check_update(update, len(network.layout) if held is None else len(held), state.round)
+        mean.add(update, _weight(recipe, update), held)
+        method = recipe.method.receive(method, update)
+        metrics[update.site] = update.metrics
+    state = replace(state, method=method, sites=sites)
+
+    if metrics:
+        state = _averaged(recipe, state, mean.mean(), len(metrics) / len(federation.sites))
+    if federation.server is not None and (own := recipe.method.at_server()) is not None:
+        state, metrics[federation.server.name] = _server_trained(
+            network, replace(recipe, method=own, federated=FedAvg()), federation.server, state, lr
+        )
+    if recipe.batch_norm == "static":
+        state = _static(network, federation, state)
+    record: Record = {
+        "round": state.round + 1,
+        "lr": lr,
+        "cohort": [site.name for site in cohort],
+        "sat_out": [site.name for site in cohort if site.name not in metrics],
+        "sites": metrics,
+    }
+    return replace(state, round=state.round + 1), record
+
+
+def choose(recipe: Recipe, sites: Sequence[Site], round_number: int) -> list[Site]:
+    """The sites of a round, drawn without replacement, in the federation's order."""
+    if recipe.cohort is None:
+        return list(sites)
+    generator = stream(recipe.seed, round_number, "cohort")
+    drawn = torch.randperm(len(sites), generator=generator)[: recipe.cohort]
+    return [sites[i] for i in sorted(drawn.tolist())]
+
+
+def make_broadcast(
+    recipe: Recipe, state: ServerState, lr: float, entries: Tensor | None
+) -> Broadcast:
+    """What the server sends to a site.
+
+    Args:
+      recipe:  what all parties agreed on.
+      state:   the server's state.
+      lr:      the learning rate of this round.
+      entries: for a private site, the positions in θ that it may see; None for all.
+    """
+    aligned = recipe.federated.share(state.federated)
+    if entries is not None:
+        aligned = {name: vector[entries] for name, vector in aligned.items()}
+    return Broadcast(
+        round=state.round,
+        lr=lr,
+        theta=state.theta if entries is None else state.theta[entries],
+        buffers=state.buffers,
+        aligned=aligned,
+        shared=recipe.method.share(state.method),
+    )
+
+
+def _weight(recipe: Recipe, update: Update) -> float:
+    return float(update.samples) if recipe.federated.weights == "samples" else 1.0
+
+
+def _averaged(recipe: Recipe, state: ServerState, mean: Mean, share: float) -> ServerState:
+    theta, federated = recipe.federated.apply(state.theta, state.federated, mean, share)
+    # Whatever the optimiser does, an entry that nobody held keeps its value.
+    theta = torch.where(mean.covered, theta, state.theta)
+    return replace(state, theta=theta, federated=federated, buffers=mean.buffers)
+
+
+def _server_trained(
+    network: Network, recipe: Recipe, server: Site, state: ServerState, lr: float
+) -> tuple[ServerState, dict[str, float]]:
+    """The server trains on its own data, from the averaged model."""
+    broadcast = make_broadcast(recipe, state, lr, None)
+    update, kept = train_site(network, recipe, server, state.sites.get(server.name), broadcast)
+    sites = {**state.sites, server.name: kept}
+    if update is None:
+        return replace(state, sites=sites), {}
+    check_update(update, len(network.layout), state.round)
+    theta = state.theta + update.delta
+    return replace(state, theta=theta, buffers=update.buffers, sites=sites), update.metrics
+
+
+def _static(network: Network, federation: Federation, state: ServerState) -> ServerState:
+    """Batch-norm statistics over everybody's samples, for the model as it now is."""
+    everyone = (*federation.sites, *([federation.server] if federation.server else []))
+    sums = (norm_sums(network, state.theta, state.buffers, site.inputs) for site in everyone)
+    return replace(state, buffers=static_buffers(state.buffers, sums))
+
+
+def _on(like: Tensor, entries: Tensor | None) -> Tensor | None:
+    return None if entries is None else entries.to(like.device)

@@ -1,0 +1,103 @@
+"""The weighted mean of the sites' updates, one running sum in a fixed order.
+
+Sites may hold different entries of θ: a `subset` site holds the encoder and the head rows of
+its own classes (Private label sets, Alg. 1). Each entry is averaged over its holders,
+
+    mean_p = Σ_{s holds p} w_s δ_s,p / Σ_{s holds p} w_s,
+
+and an entry that nobody held this round does not change.
+"""
+
+from dataclasses import dataclass, field
+
+import torch
+from torch import Tensor
+
+from potluck.messages import Tensors, Update
+
+
+@dataclass(frozen=True, eq=False)
+class Mean:
+    """The averaged updates of a round.
+
+    Args:
+      delta:   (P,) mean change of θ; 0 where nobody held an entry.
+      aligned: further vectors (P,), averaged alike.
+      extras:  small tensors, averaged over all sites.
+      buffers: batch-norm statistics, averaged over all sites (counters: the largest).
+      covered: (P,) bool, the entries that somebody held.
+    """
+
+    delta: Tensor
+    aligned: Tensors
+    extras: Tensors
+    buffers: Tensors
+    covered: Tensor
+
+
+@dataclass
+class RunningMean:
+    """Folds updates into their weighted mean; memory does not grow with their number.
+
+    Args:
+      size: P, the number of entries of θ.
+    """
+
+    size: int
+    total: float = 0.0
+    count: int = 0
+    vectors: Tensors = field(default_factory=dict)
+    cover: Tensor | None = None
+    extras: Tensors = field(default_factory=dict)
+    buffers: Tensors = field(default_factory=dict)
+
+    def add(self, update: Update, weight: float, entries: Tensor | None) -> None:
+        """Add one update.
+
+        Args:
+          update:  what a site sent.
+          weight:  how much it counts.
+          entries: (P_s,) positions in θ of the entries it holds; None for all of θ. The
+                   update's vectors hold these entries only.
+        """
+        delta = update.delta
+        if self.cover is None:
+            self.cover = torch.zeros(self.size, dtype=delta.dtype, device=delta.device)
+        self.total += weight
+        self.count += 1
+        _add(self.cover, torch.ones_like(delta), weight, entries)
+        for name, vector in {"delta": delta, **update.aligned}.items():
+            if name not in self.vectors:
+                self.vectors[name] = torch.zeros_like(self.cover)
+            _add(self.vectors[name], vector, weight, entries)
+        for name, value in update.extras.items():
+            self.extras[name] = self.extras.get(name, torch.zeros_like(value)) + weight * value
+        for name, value in update.buffers.items():
+            known = self.buffers.get(name, torch.zeros_like(value))
+            self.buffers[name] = (
+                known + weight * value if value.is_floating_point() else torch.maximum(known, value)
+            )
+
+    def mean(self) -> Mean:
+        """The mean of what was added."""
+        assert self.cover is not None, "a round without updates has no mean"
+        covered = self.cover > 0
+        holders = torch.where(covered, self.cover, torch.ones_like(self.cover))
+        vectors = {name: vector / holders for name, vector in self.vectors.items()}
+        return Mean(
+            delta=vectors.pop("delta"),
+            aligned=vectors,
+            extras={name: value / self.total for name, value in self.extras.items()},
+            buffers={
+                name: value / self.total if value.is_floating_point() else value
+                for name, value in self.buffers.items()
+            },
+            covered=covered,
+        )
+
+
+def _add(target: Tensor, values: Tensor, weight: float, entries: Tensor | None) -> None:
+    if entries is None:
+        target.add_(values, alpha=weight)
+    else:
+        target.index_add_(0, entries, values, alpha=weight)

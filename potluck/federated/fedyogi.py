@@ -1,0 +1,22 @@
+"""FedYogi: adaptive server step with v ← v − (1 − β₂) Δ² sign(v − Δ²) (Reddi et al. 2021)."""
+
+from dataclasses import dataclass
+
+from torch import Tensor
+
+from potluck.federated.adaptive import Adaptive
+
+
+@dataclass(frozen=True)
+class FedYogi(Adaptive):
+    """Adaptive server step; see `adaptive.py`.
+
+    Args:
+      beta2: β₂, decay of the squared change.
+    """
+
+    beta2: float = 0.99
+
+    def second(self, v: Tensor, square: Tensor) -> Tensor:
+        """V ← v − (1 − β₂) Δ² sign(v − Δ²)."""
+        return v - (1 - self.beta2) * square * (v - square).sign()

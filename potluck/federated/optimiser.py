@@ -1,0 +1,105 @@
+"""The interface of a federated optimiser: how the sites' updates become a new model.
+
+It acts on the parameter vector θ, at a site (`begin`, `correct`, `finish`) and at the server
+(`start`, `share`, `apply`). A subclass overrides what its paper changes; the defaults are
+FedAvg. The weighted mean of the updates is taken before `apply` (see `average.py`).
+"""
+
+from dataclasses import dataclass
+from typing import Literal
+
+from torch import Tensor
+
+from potluck.federated.average import Mean
+from potluck.local import LocalTraining
+from potluck.messages import Tensors
+from potluck.models.network import Layout
+
+
+@dataclass(frozen=True, eq=False)
+class Progress:
+    """What a site did in a round.
+
+    Args:
+      received: (P_s,) θ as the server sent it.
+      end:      (P_s,) θ after the local steps.
+      steps:    how many there were.
+      lr:       their learning rate.
+      local:    how they were taken.
+    """
+
+    received: Tensor
+    end: Tensor
+    steps: int
+    lr: float
+    local: LocalTraining
+
+
+@dataclass(frozen=True, eq=False)
+class Report:
+    """What a site sends of its progress, and its own new state.
+
+    Args:
+      delta:   (P_s,) change of θ.
+      aligned: further vectors like θ, averaged like it.
+      extras:  further small tensors, averaged with the sites' weights.
+      state:   what the site keeps.
+    """
+
+    delta: Tensor
+    aligned: Tensors
+    extras: Tensors
+    state: Tensors
+
+
+@dataclass(frozen=True)
+class FederatedOptimiser:
+    """FedAvg's behaviour, for subclasses to change.
+
+    Args:
+      weights: sites count by their number of samples, or all the same.
+    """
+
+    weights: Literal["samples", "uniform"] = "samples"
+
+    def check(self, local: LocalTraining) -> None:
+        """Raise a clear error where local training does not suit."""
+
+    def start(self, theta: Tensor) -> Tensors:
+        """The server's state before the first round."""
+        return {}
+
+    def share(self, server: Tensors) -> Tensors:
+        """Vectors (P,) that go out with θ; a private site gets only its own entries."""
+        return {}
+
+    def site_start(self, theta: Tensor, layout: Layout, private: bool) -> Tensors:
+        """The state of a site that takes part for the first time."""
+        return {}
+
+    def begin(self, received: Tensor, site: Tensors) -> Tensor:
+        """Where a site starts from: the received θ."""
+        return received
+
+    def correct(
+        self, gradient: Tensor, theta: Tensor, received: Tensor, shared: Tensors, site: Tensors
+    ) -> Tensor:
+        """The gradient that a local step follows."""
+        return gradient
+
+    def finish(self, progress: Progress, shared: Tensors, site: Tensors) -> Report:
+        """What the site sends at the end of a round."""
+        return Report(progress.end - progress.received, {}, {}, site)
+
+    def apply(
+        self, theta: Tensor, server: Tensors, mean: Mean, share: float
+    ) -> tuple[Tensor, Tensors]:
+        """The new θ and server state.
+
+        Args:
+          theta:  (P,) the global parameters.
+          server: the server's state.
+          mean:   the weighted mean of the updates.
+          share:  the part of all sites that took part.
+        """
+        return theta + mean.delta, server

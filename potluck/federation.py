@@ -1,0 +1,147 @@
+"""Who takes part: sites with their data and views, the server's own data, the test set."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+import torch
+from torch import Tensor
+
+from potluck.errors import PotluckError
+from potluck.labels import Identifiability, LabelSpace, LabelView, identifiability
+from potluck.labels.view import Labels
+
+
+@dataclass(frozen=True, eq=False)
+class Site:
+    """One site: its samples and what it observed about each.
+
+    Args:
+      name:    how people call it.
+      inputs:  (N, ...) uint8 images or float features.
+      view:    what its symbols say about the target classes.
+      symbols: (N,) int64, the observed symbol of each sample.
+      truth:   (N,) int64 true classes, or None. Only simulations know them, and only metrics
+               look at them.
+    """
+
+    name: str
+    inputs: Tensor
+    view: LabelView
+    symbols: Tensor
+    truth: Tensor | None = None
+
+    @classmethod
+    def of(
+        cls,
+        name: str,
+        inputs: Tensor,
+        view: LabelView,
+        labels: Labels | None = None,
+        truth: Tensor | None = None,
+    ) -> "Site":
+        """A site from labels as people write them; see `LabelView.observe`."""
+        try:
+            symbols = view.observe(labels, len(inputs))
+        except PotluckError as error:
+            raise PotluckError(f'site "{name}": {error}') from None
+        return cls(name, inputs, view, symbols, truth)
+
+    def __len__(self) -> int:
+        return len(self.inputs)
+
+    def to(self, device: torch.device) -> "Site":
+        """The same site with its samples on a device."""
+        truth = None if self.truth is None else self.truth.to(device)
+        inputs, symbols = self.inputs.to(device), self.symbols.to(device)
+        return replace(self, inputs=inputs, symbols=symbols, truth=truth)
+
+
+@dataclass(frozen=True, eq=False)
+class Federation:
+    """Sites that train one classifier over the target classes.
+
+    Args:
+      space:  the K target classes.
+      sites:  the sites, each with its own view.
+      server: data that the server itself holds, if any; a site like any other.
+      test:   (inputs, (N,) classes) that the server evaluates on, if any.
+    """
+
+    space: LabelSpace
+    sites: tuple[Site, ...]
+    server: Site | None = None
+    test: tuple[Tensor, Tensor] | None = None
+
+    @classmethod
+    def of(
+        cls,
+        sites: Sequence[Site],
+        server: Site | None = None,
+        test: tuple[Tensor, Tensor] | None = None,
+    ) -> "Federation":
+        """A checked federation of sites that share their target classes."""
+        if not sites:
+            raise PotluckError("a federation needs at least one site.")
+        federation = cls(sites[0].view.space, tuple(sites), server, test)
+        federation.check()
+        return federation
+
+    def check(self) -> None:
+        """Raise a clear error for whatever would make training fail or mislead."""
+        names = [site.name for site in self.sites]
+        if twice := sorted({name for name in names if names.count(name) > 1}):
+            raise PotluckError(f'two sites are called "{twice[0]}"; names must be distinct.')
+        everyone = self.sites if self.server is None else (*self.sites, self.server)
+        shape = everyone[0].inputs.shape[1:]
+        for site in everyone:
+            _check_site(site, self.space, shape)
+        if self.test is not None:
+            inputs, classes = self.test
+            if len(inputs) != len(classes) or len(inputs) == 0:
+                raise PotluckError(
+                    f"the test set has {len(inputs)} samples and {len(classes)} classes; "
+                    "it needs one class per sample, and at least one sample."
+                )
+            if inputs.shape[1:] != shape:
+                raise PotluckError(
+                    f"test samples have shape {tuple(inputs.shape[1:])}, "
+                    f"the sites' have {tuple(shape)}."
+                )
+            self.space.encode(classes)
+
+    def identifiability(self) -> Identifiability:
+        """What the sites' views (and the server's) can separate."""
+        views = {site.name: site.view for site in self.sites}
+        if self.server is not None:
+            views[self.server.name] = self.server.view
+        return identifiability(views)
+
+    def to(self, device: torch.device) -> "Federation":
+        """The same federation with all data on a device."""
+        return replace(
+            self,
+            sites=tuple(site.to(device) for site in self.sites),
+            server=None if self.server is None else self.server.to(device),
+            test=None if self.test is None else (self.test[0].to(device), self.test[1].to(device)),
+        )
+
+
+def _check_site(site: Site, space: LabelSpace, shape: torch.Size) -> None:
+    where = f'site "{site.name}"'
+    if len(site) == 0:
+        raise PotluckError(f"{where} has no samples; leave it out or give it data.")
+    if site.view.space != space:
+        raise PotluckError(f"{where} has a view over other target classes than the first site.")
+    if site.inputs.shape[1:] != shape:
+        raise PotluckError(
+            f"{where} has samples of shape {tuple(site.inputs.shape[1:])}, the first site of "
+            f"shape {tuple(shape)}; all sites need the same inputs."
+        )
+    if site.inputs.is_floating_point() and not torch.isfinite(site.inputs).all():
+        bad = (~torch.isfinite(site.inputs.flatten(1))).any(1).nonzero()
+        raise PotluckError(
+            f"{where}: sample {int(bad[0])} has an input that is not a finite number "
+            f"({len(bad)} such samples); fill in or drop missing values."
+        )
+    if site.truth is not None and len(site.truth) != len(site):
+        raise PotluckError(f"{where} has {len(site)} samples but {len(site.truth)} true classes.")

@@ -1,0 +1,93 @@
+"""`bags`: no labels, but separate sets of samples whose class proportions are known."""
+
+from collections.abc import Sequence
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from potluck.errors import PotluckError
+from potluck.labels.checks import as_matrix, as_prior, stochastic_rows
+from potluck.labels.space import LabelSpace
+from potluck.labels.view import LabelView, uniform_prior
+
+# Singular values below this share of the largest are rounding, not information.
+RANK_TOLERANCE = 1e-6
+
+
+def bags(
+    space: LabelSpace,
+    priors: Any,
+    *,
+    sizes: Any | None = None,
+    target_prior: Any | None = None,
+    names: Sequence[str] | None = None,
+    minimum_rank: int | None = None,
+    maximum_condition: float = 1e4,
+) -> LabelView:
+    """Samples that come in bags m with known class proportions Π[m] (FedUL).
+
+    The observed symbol is the bag. With bag shares π̄ and the target prior π,
+    a = π̄_m Π[m] / π and b is the column sum of that matrix over the bags.
+
+    Args:
+      space:             the K target classes.
+      priors:            (M, K) matrix Π; a row holds the class proportions of one bag.
+      sizes:             (M,) samples per bag; equal when left out.
+      target_prior:      (K,) class prior π of the population the model is for; uniform when
+                         left out.
+      names:             bag names; numbered when left out.
+      minimum_rank:      how many independent bags there must be. FedUL needs K, the default;
+                         declare fewer where other sites of the federation supply the rest.
+      maximum_condition: largest accepted ratio of Π's singular values.
+    """
+    rows = None if names is None else len(names)
+    matrix = as_matrix("the bag priors Π", priors, rows, len(space))
+    symbols = LabelSpace.numbered(len(matrix)) if names is None else LabelSpace(tuple(names))
+    matrix = stochastic_rows("the bag priors Π", matrix, symbols.names)
+    _check_rank(matrix, len(space) if minimum_rank is None else minimum_rank, maximum_condition)
+    prior = uniform_prior(space)
+    if target_prior is not None:
+        prior = as_prior("the target prior π", target_prior, space)
+    joint = _shares(sizes, symbols).unsqueeze(1) * matrix / prior
+    return LabelView(
+        kind="bags",
+        space=space,
+        symbols=symbols,
+        codebook=joint,
+        normaliser=joint.sum(0),
+        prior=prior,
+    )
+
+
+def _shares(sizes: Any | None, symbols: LabelSpace) -> Tensor:
+    if sizes is None:
+        return torch.full((len(symbols),), 1 / len(symbols), dtype=torch.float64)
+    values = torch.as_tensor(sizes).double().flatten()
+    if len(values) != len(symbols):
+        raise PotluckError(f"there are {len(symbols)} bags but {len(values)} bag sizes.")
+    if (empty := ~(values > 0)).any():
+        name = symbols.names[int(empty.nonzero()[0])]
+        raise PotluckError(f'bag "{name}" is empty; leave it out of the priors table.')
+    return values / values.sum()
+
+
+def _check_rank(matrix: Tensor, needed: int, maximum_condition: float) -> None:
+    bag_count, classes = matrix.shape
+    singular = torch.linalg.svdvals(matrix)
+    rank = int((singular > RANK_TOLERANCE * singular[0]).sum())
+    if rank < needed:
+        distinct = len(torch.unique(matrix, dim=0))
+        raise PotluckError(
+            f"bag priors have rank {rank} but there are {classes} classes; FedUL needs at least "
+            f"as many sufficiently different bags as classes (found {bag_count} bags, "
+            f"{distinct} distinct rows). Merge classes or add bags, or set minimum_rank = {rank} "
+            "if other sites can tell the remaining classes apart."
+        )
+    condition = float(singular[0] / singular[min(needed, len(singular)) - 1])
+    if condition > maximum_condition:
+        raise PotluckError(
+            f"the bags' class proportions are too much alike (condition number {condition:.3g}, "
+            f"at most {maximum_condition:.3g} accepted): small errors in the priors would decide "
+            "the result. Form bags that differ more, or raise maximum_condition."
+        )

@@ -1,0 +1,88 @@
+"""`candidates`: several possible classes per sample, one of them true."""
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from potluck.errors import PotluckError
+from potluck.labels.space import LabelSpace
+from potluck.labels.view import LabelView, full_normaliser, uniform_prior
+
+SEPARATOR = "|"
+
+
+def candidates(space: LabelSpace, sets: Any) -> LabelView:
+    """Labels that are sets S of classes: a = 1 on S and 0 elsewhere, b = 1 (partial labels).
+
+    The symbols are the sets that occur. Give `view.observe` the same masks or joined names.
+
+    Args:
+      space: the K target classes.
+      sets:  (N, K) 0/1 matrix (dense, or a SciPy sparse matrix) whose row i marks the
+             candidates of sample i. `candidate_mask` makes one from joined names.
+    """
+    mask = as_mask(space, sets)
+    codebook = torch.unique(mask, dim=0)
+    return LabelView(
+        kind="candidates",
+        space=space,
+        symbols=LabelSpace(tuple(_joined(space, codebook))),
+        codebook=codebook.double(),
+        normaliser=full_normaliser(space),
+        prior=uniform_prior(space),
+    )
+
+
+def candidate_mask(
+    space: LabelSpace, joined: Sequence[str] | np.ndarray, separator: str = SEPARATOR
+) -> Tensor:
+    """Names joined by a separator ("cat|lynx") → (N, K) bool candidate masks.
+
+    Args:
+      space:     the K target classes.
+      joined:    N texts, each with at least one class name.
+      separator: what stands between the names; blanks around names do not count.
+    """
+    texts, inverse = np.unique(np.asarray(joined).astype(str), return_inverse=True)
+    rows = torch.zeros(len(texts), len(space), dtype=torch.bool)
+    for i, text in enumerate(texts):  # distinct texts, not samples
+        names = [name.strip() for name in text.split(separator) if name.strip()]
+        if not names:
+            first = int(np.flatnonzero(inverse == i)[0])
+            raise PotluckError(
+                f"the candidate set of sample {first} is empty; every sample needs at least one "
+                "candidate (list all classes for a sample nothing is known about)."
+            )
+        rows[i, [space.index(name) for name in names]] = True
+    return rows[torch.from_numpy(inverse)]
+
+
+def as_mask(space: LabelSpace, sets: Any) -> Tensor:
+    """Check candidate sets given as a matrix: (N, K) bool, 0/1 entries, no empty row."""
+    dense = sets.toarray() if hasattr(sets, "toarray") else sets
+    values = torch.as_tensor(np.asarray(dense) if not isinstance(dense, Tensor) else dense).cpu()
+    if values.ndim != 2 or values.shape[1] != len(space):
+        raise PotluckError(
+            f"candidate sets must be a matrix of samples × {len(space)} classes; "
+            f"found shape {tuple(values.shape)}."
+        )
+    mask = values.bool()
+    if not torch.equal(mask.to(values.dtype), values):
+        raise PotluckError("a candidate matrix holds 0 and 1 only; other values were found.")
+    if len(mask) == 0:
+        raise PotluckError("the candidate matrix has no rows.")
+    if (empty := ~mask.any(1)).any():
+        raise PotluckError(
+            f"the candidate set of sample {int(empty.nonzero()[0])} is empty "
+            f"({int(empty.sum())} in all); every sample needs at least one candidate "
+            "(mark all classes for a sample nothing is known about)."
+        )
+    return mask
+
+
+def _joined(space: LabelSpace, codebook: Tensor) -> list[str]:
+    names = np.array(space.names, dtype=object)
+    return [SEPARATOR.join(names[row]) for row in codebook.numpy()]

@@ -1,0 +1,152 @@
+"""A label view: what a site can observe about a sample, as likelihoods under each class."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from potluck.errors import PotluckError
+from potluck.labels.space import LabelSpace
+
+Labels = Sequence[Any] | np.ndarray | Tensor
+
+
+@dataclass(frozen=True, eq=False)
+class LabelView:
+    """How the symbols that a site observes relate to the K target classes.
+
+    A sample whose symbol is z, and whose class posteriors are η, was observed with probability
+    (A[z]·η) / (b·η). Every kind of label is these two tensors; the constructors beside this
+    file (`exact`, `coarse`, `noisy`, `bags`, `candidates`, `subset`, `unlabeled`) make them.
+
+    Args:
+      kind:       the name of the constructor that made it, for people.
+      space:      the K target classes.
+      symbols:    names of the Z symbols.
+      codebook:   (Z, K) float64, A: the likelihood of each symbol under each class.
+      normaliser: (K,) float64, b.
+      prior:      (K,) float64, class prior of the population the model is for.
+      private:    whether the site's class set is a secret from the other sites.
+    """
+
+    kind: str
+    space: LabelSpace
+    symbols: LabelSpace
+    codebook: Tensor
+    normaliser: Tensor
+    prior: Tensor
+    private: bool = False
+
+    @property
+    def held(self) -> Tensor:
+        """(K,) bool: the classes that can occur here. Only their head rows learn from this site."""
+        return self.normaliser > 0
+
+    @property
+    def classes(self) -> Tensor:
+        """(C,) int64: the classes that can occur here, in the order of the site's symbols."""
+        held = self.held.nonzero().flatten()
+        first_symbol = (self.codebook[:, held] > 0).int().argmax(0)
+        return held[first_symbol.argsort(stable=True)]
+
+    @property
+    def proportions(self) -> Tensor:
+        """(Z, K) class proportions among the samples of each symbol: p(y | z) ∝ A[z, y] π_y.
+
+        For `bags` these are the declared priors Π.
+        """
+        joint = self.codebook * self.prior
+        return joint / joint.sum(1, keepdim=True)
+
+    def own(self) -> "LabelView":
+        """The view as the site itself knows it.
+
+        A private site knows only its own classes: its view is over them alone, in its own
+        order, and carries no trace of the target classes. Other sites know the target classes.
+        """
+        if not self.private:
+            return self
+        held = self.classes
+        space = self.symbols
+        return LabelView(
+            kind="exact",
+            space=space,
+            symbols=space,
+            codebook=self.codebook[:, held],
+            normaliser=self.normaliser[held],
+            prior=torch.full_like(self.prior[held], 1 / len(space)),
+        )
+
+    def observe(self, labels: Labels | None, count: int) -> Tensor:
+        """Encode what a site wrote down for its samples.
+
+        Args:
+          labels: names of symbols, their indices, (count, K) codebook rows (e.g. candidate
+                  masks), or None where there is only one symbol.
+          count:  how many samples the site has.
+
+        Returns:
+          (count,) int64 symbol indices.
+        """
+        if labels is None:
+            if len(self.symbols) > 1:
+                raise PotluckError(
+                    f"a {self.kind} view needs one label per sample, and none were given; "
+                    "a site without labels has the view unlabeled."
+                )
+            return torch.zeros(count, dtype=torch.int64)
+        values = labels.cpu().numpy() if isinstance(labels, Tensor) else np.asarray(labels)
+        if len(values) != count:
+            raise PotluckError(f"there are {count} samples but {len(values)} labels.")
+        if values.ndim == 2:
+            return _match_rows(values, self.codebook.numpy())
+        return self.symbols.encode(values)
+
+    def rows(self, symbols: Tensor) -> Tensor:
+        """(N,) symbols → (N, K) rows a_i = A[z_i]."""
+        return self.codebook[symbols]
+
+    def project(self, probabilities: Tensor) -> Tensor:
+        """Predict in the site's own terms: class posteriors → probabilities of its symbols.
+
+        Args:
+          probabilities: (N, K) class posteriors η.
+
+        Returns:
+          (N, Z) with entries (A η)_z / (b·η).
+        """
+        eta = probabilities.double()
+        return (eta @ self.codebook.T / (eta @ self.normaliser).unsqueeze(1)).to(
+            probabilities.dtype
+        )
+
+
+def _match_rows(rows: np.ndarray, codebook: np.ndarray) -> Tensor:
+    """For each (N, K) row, the index of the equal codebook row."""
+    if rows.shape[1] != codebook.shape[1]:
+        raise PotluckError(
+            f"label rows have {rows.shape[1]} entries but there are {codebook.shape[1]} classes."
+        )
+    stacked = np.concatenate([codebook, rows.astype(codebook.dtype)])
+    _, inverse = np.unique(stacked, axis=0, return_inverse=True)
+    known, asked = inverse[: len(codebook)], inverse[len(codebook) :]
+    symbol_of = np.full(inverse.max() + 1, -1, dtype=np.int64)
+    symbol_of[known] = np.arange(len(codebook))
+    found = symbol_of[asked]
+    if (found < 0).any():
+        first = int(np.flatnonzero(found < 0)[0])
+        raise PotluckError(f"the label row of sample {first} is not in the view's codebook.")
+    return torch.from_numpy(found)
+
+
+def uniform_prior(space: LabelSpace) -> Tensor:
+    """(K,) float64: every class equally likely."""
+    return torch.full((len(space),), 1 / len(space), dtype=torch.float64)
+
+
+def full_normaliser(space: LabelSpace) -> Tensor:
+    """(K,) float64 ones: all classes can occur."""
+    return torch.ones(len(space), dtype=torch.float64)

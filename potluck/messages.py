@@ -1,0 +1,71 @@
+"""What crosses between the server and a site in a round, and what never does.
+
+Inputs, labels, per-sample beliefs, bag priors and class names have no place in these types.
+"""
+
+from dataclasses import dataclass, field
+
+from torch import Tensor
+
+Tensors = dict[str, Tensor]
+
+
+@dataclass(frozen=True, eq=False)
+class Broadcast:
+    """Server → site, at the start of a round.
+
+    Args:
+      round:   the round's number, from 0.
+      lr:      the learning rate of this round.
+      theta:   (P_s,) parameters; a private site gets the head rows of its own classes only.
+      buffers: batch-norm statistics and the like.
+      aligned: what the federated optimiser adds, entry for entry like θ (control variates).
+      shared:  what the method adds (an averaged correspondence, a global gradient).
+    """
+
+    round: int
+    lr: float
+    theta: Tensor
+    buffers: Tensors
+    aligned: Tensors = field(default_factory=dict)
+    shared: Tensors = field(default_factory=dict)
+
+
+@dataclass(frozen=True, eq=False)
+class Update:
+    """Site → server, at the end of a round.
+
+    Args:
+      site:    who sends it.
+      samples: how many samples it trained on.
+      delta:   (P_s,) change of θ (FedNova: per unit of local progress).
+      buffers: batch-norm statistics after training.
+      aligned: what the federated optimiser adds, entry for entry like θ.
+      extras:  what the federated optimiser and the method add otherwise.
+      metrics: numbers for the history.
+    """
+
+    site: str
+    samples: int
+    delta: Tensor
+    buffers: Tensors
+    aligned: Tensors = field(default_factory=dict)
+    extras: Tensors = field(default_factory=dict)
+    metrics: dict[str, float] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, eq=False)
+class SiteState:
+    """What a site keeps between rounds; it never leaves the site.
+
+    Args:
+      method:    the method's, e.g. beliefs about each sample.
+      federated: the federated optimiser's, e.g. the site's control variate.
+      optimiser: the local optimiser's, when it is kept between rounds.
+      buffers:   the site's own batch-norm statistics, when they are local.
+    """
+
+    method: Tensors = field(default_factory=dict)
+    federated: Tensors = field(default_factory=dict)
+    optimiser: Tensors = field(default_factory=dict)
+    buffers: Tensors = field(default_factory=dict)

@@ -1,0 +1,28 @@
+"""Methods: what happens at a site and at the server."""
+
+from potluck.methods.likelihood import Likelihood
+from potluck.methods.method import (
+    Batch,
+    Differentiate,
+    Gradient,
+    LocalModel,
+    Method,
+    Objective,
+    Plan,
+    SiteData,
+)
+
+METHODS: dict[str, type[Method]] = {"likelihood": Likelihood}
+
+__all__ = [
+    "METHODS",
+    "Batch",
+    "Differentiate",
+    "Gradient",
+    "Likelihood",
+    "LocalModel",
+    "Method",
+    "Objective",
+    "Plan",
+    "SiteData",
+]

@@ -1,0 +1,200 @@
+"""The interface of a method: what happens at a site in a round, and what the server adds.
+
+A method is a frozen dataclass of hyper-parameters with pure functions. In a round,
+
+    server   share      → what goes out with the parameters
+    site     plan       → forward passes over its own samples; an empty plan sits the round out
+             draw       → all random numbers of the round at once: randomness is data
+             loss       → one step's loss; pure, so engines may batch, compile or capture it
+             report     → what goes back with the new parameters
+    server   receive    → once for each update, in a fixed order
+             at_server  → the method with which the server then trains on its own data, if any
+
+All but `loss` have defaults. State between rounds is explicit: `start` makes a site's, `loss`
+returns it changed; `server_start` makes the server's, `receive` returns it changed.
+"""
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+
+import torch
+from torch import Tensor
+
+from potluck.federation import Federation, Site
+from potluck.messages import Tensors, Update
+from potluck.models.network import Network, infer_batched
+
+
+@dataclass(frozen=True, eq=False)
+class SiteData:
+    """A site's samples and view as a method sees them: tensors on the training device.
+
+    Args:
+      inputs:  (N, ...) samples.
+      symbols: (N,) observed symbols.
+      log_a:   (Z, K) log codebook.
+      log_b:   (K,) log normaliser.
+      prior:   (K,) class prior of the target population.
+      truth:   (N,) true classes or None; for metrics only.
+    """
+
+    inputs: Tensor
+    symbols: Tensor
+    log_a: Tensor
+    log_b: Tensor
+    prior: Tensor
+    truth: Tensor | None = None
+
+    @classmethod
+    def of(cls, site: Site) -> "SiteData":
+        """The tensors of a site, with its view as the site itself knows it."""
+        view = site.view.own()
+        device = site.inputs.device
+        return cls(
+            inputs=site.inputs,
+            symbols=site.symbols,
+            log_a=view.codebook.log().float().to(device),
+            log_b=view.normaliser.log().float().to(device),
+            prior=view.prior.float().to(device),
+            truth=site.truth,
+        )
+
+    def __len__(self) -> int:
+        return len(self.inputs)
+
+
+@dataclass(frozen=True, eq=False)
+class Plan:
+    """What a site decides at the start of a round.
+
+    Args:
+      pool:    (n,) samples it will train on; empty to sit the round out.
+      tensors: what the steps need besides, constant during the round (pseudo-labels, …).
+      metrics: numbers for the history.
+    """
+
+    pool: Tensor
+    tensors: Tensors = field(default_factory=dict)
+    metrics: dict[str, float] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, eq=False)
+class Batch:
+    """One step's samples and random numbers.
+
+    Args:
+      index: (B,) positions of the samples at the site.
+      draws: this step's share of what `Method.draw` made.
+    """
+
+    index: Tensor
+    draws: Tensors
+
+
+@dataclass(frozen=True, eq=False)
+class LocalModel:
+    """The model during a site's round.
+
+    Args:
+      network:  its forward passes.
+      theta:    (P,) the current parameters.
+      buffers:  the current buffers; training forwards move batch-norm statistics in place.
+      received: the parameters and buffers as the server sent them.
+    """
+
+    network: Network
+    theta: Tensor
+    buffers: Tensors
+    received: tuple[Tensor, Tensors]
+
+    def __call__(self, inputs: Tensor) -> Tensor:
+        """(B, ...) → (B, K) logits in training mode."""
+        return self.network.train(self.theta, self.buffers, inputs)
+
+    def reference(self, inputs: Tensor) -> Tensor:
+        """(B, ...) → (B, K) logits of the received model in evaluation mode, no gradient."""
+        return infer_batched(self.network, *self.received, inputs)
+
+
+Objective = Callable[[Tensor, Tensors], tuple[Tensor, Tensors]]
+"""(θ, buffers) → (loss, the method's new site state)."""
+
+
+@dataclass(frozen=True, eq=False)
+class Gradient:
+    """A step's gradient (P,), its loss, and the method's new site state."""
+
+    value: Tensor
+    loss: Tensor
+    state: Tensors
+
+
+Differentiate = Callable[[Objective, Tensor], Gradient]
+"""The engine's way to take gradients of an objective at θ."""
+
+
+class Method(ABC):
+    """Defaults for all but the loss; see the module's docstring for the order of calls."""
+
+    def check(self, federation: Federation) -> None:
+        """Raise a clear error where the federation lacks what the method needs."""
+
+    def start(self, site: SiteData) -> Tensors:
+        """The state of a site that takes part for the first time."""
+        return {}
+
+    def plan(
+        self,
+        model: LocalModel,
+        site: SiteData,
+        shared: Tensors,
+        state: Tensors,
+        generator: torch.Generator,
+    ) -> Plan:
+        """What to train on this round: all samples, unless a method knows better."""
+        return Plan(pool=torch.arange(len(site), device=site.inputs.device))
+
+    def draw(
+        self, site: SiteData, plan: Plan, batches: Sequence[Tensor], generator: torch.Generator
+    ) -> list[Tensors]:
+        """The random numbers of each step of the round."""
+        return [{} for _ in batches]
+
+    @abstractmethod
+    def loss(
+        self,
+        model: LocalModel,
+        site: SiteData,
+        plan: Plan,
+        batch: Batch,
+        shared: Tensors,
+        state: Tensors,
+    ) -> tuple[Tensor, Tensors]:
+        """The loss of one step (a scalar) and the site's new state."""
+
+    def gradient(
+        self, differentiate: Differentiate, objective: Objective, theta: Tensor
+    ) -> Gradient:
+        """The step's gradient; a method that aligns or perturbs gradients overrides this."""
+        return differentiate(objective, theta)
+
+    def report(self, model: LocalModel, site: SiteData, plan: Plan, state: Tensors) -> Tensors:
+        """What the site sends besides its update."""
+        return {}
+
+    def server_start(self, network: Network, federation: Federation) -> Tensors:
+        """The server's state before the first round."""
+        return {}
+
+    def share(self, server: Tensors) -> Tensors:
+        """What the server sends besides the parameters."""
+        return {}
+
+    def receive(self, server: Tensors, update: Update) -> Tensors:
+        """The server's state after one more update."""
+        return server
+
+    def at_server(self) -> "Method | None":
+        """The method with which the server trains on its own data after averaging."""
+        return None

@@ -1,0 +1,153 @@
+"""A model as a function of one parameter vector, so that federated mathematics is plain algebra.
+
+Optimisers, proximal terms, control variates and averages act on θ ∈ R^P; only the forward pass
+needs to know which entries are which layer.
+"""
+
+import copy
+import math
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from functools import cached_property
+
+import torch
+from torch import Tensor, nn
+from torch.func import functional_call
+
+from potluck.models._classifier import batch_norm_layers
+
+HEAD = ("head.weight", "head.bias")
+
+
+@dataclass(frozen=True)
+class Layout:
+    """Where each named parameter lies in the vector θ.
+
+    Args:
+      names:  parameter names in order.
+      shapes: their shapes.
+      norms:  names of the batch-norm layers.
+    """
+
+    names: tuple[str, ...]
+    shapes: tuple[torch.Size, ...]
+    norms: frozenset[str] = frozenset()
+
+    @cached_property
+    def sizes(self) -> list[int]:
+        """Number of entries of each parameter."""
+        return [math.prod(shape) for shape in self.shapes]
+
+    def __len__(self) -> int:
+        return sum(self.sizes)
+
+    def unflatten(self, theta: Tensor) -> dict[str, Tensor]:
+        """(P,) → named parameters, as views of θ."""
+        parts = theta.split(self.sizes)
+        return {
+            name: part.view(shape)
+            for name, part, shape in zip(self.names, parts, self.shapes, strict=True)
+        }
+
+    def flatten(self, tensors: Mapping[str, Tensor]) -> Tensor:
+        """Named parameters → (P,)."""
+        return torch.cat([tensors[name].detach().flatten() for name in self.names])
+
+    def mask(self, belongs: Callable[[str], bool]) -> Tensor:
+        """(P,) bool: the entries of the parameters whose names belong."""
+        return torch.cat(
+            [
+                torch.full((size,), belongs(name))
+                for name, size in zip(self.names, self.sizes, strict=True)
+            ]
+        )
+
+    def entries(self, classes: Tensor) -> Tensor:
+        """Positions in θ of the encoder and of the head rows of some classes, in their order.
+
+        Args:
+          classes: (C,) int64 class indices.
+
+        Returns:
+          (P_C,) int64 positions; θ[positions] is the vector of the model with those classes.
+        """
+        positions = self.unflatten(torch.arange(len(self)))
+        return torch.cat(
+            [
+                (positions[name][classes] if name in HEAD else positions[name]).flatten()
+                for name in self.names
+            ]
+        )
+
+    def narrowed(self, classes: int) -> "Layout":
+        """The layout of the same model with another number of classes."""
+        shapes = tuple(
+            torch.Size((classes, *shape[1:])) if name in HEAD else shape
+            for name, shape in zip(self.names, self.shapes, strict=True)
+        )
+        return Layout(self.names, shapes, self.norms)
+
+
+class Network:
+    """Forward passes of a `Classifier` as functions of (θ, buffers, inputs).
+
+    Args:
+      classifier: the model; it is copied, and its own parameters are only the starting point.
+    """
+
+    def __init__(self, classifier: nn.Module) -> None:
+        self.layout = Layout(
+            tuple(name for name, _ in classifier.named_parameters()),
+            tuple(parameter.shape for _, parameter in classifier.named_parameters()),
+            frozenset(batch_norm_layers(classifier)),
+        )
+        self._training = copy.deepcopy(classifier).train()
+        self._inference = copy.deepcopy(classifier).eval()
+
+    def initial(self) -> tuple[Tensor, dict[str, Tensor]]:
+        """The model's own parameters (P,) and buffers."""
+        module = self._training
+        theta = self.layout.flatten(dict(module.named_parameters()))
+        return theta, {name: value.clone() for name, value in module.named_buffers()}
+
+    def narrowed(self, classes: int) -> "Network":
+        """The same network with another number of classes (a private site's own)."""
+        other = copy.copy(self)
+        other.layout = self.layout.narrowed(classes)
+        return other
+
+    def train(self, theta: Tensor, buffers: Mapping[str, Tensor], inputs: Tensor) -> Tensor:
+        """(B, K) logits in training mode; batch-norm statistics in `buffers` move in place."""
+        return self._call(self._training, theta, buffers, inputs)
+
+    def infer(self, theta: Tensor, buffers: Mapping[str, Tensor], inputs: Tensor) -> Tensor:
+        """(B, K) logits in evaluation mode."""
+        return self._call(self._inference, theta, buffers, inputs)
+
+    @property
+    def training_module(self) -> nn.Module:
+        """The module behind `train`, for hooks that must see its layers."""
+        return self._training
+
+    def module(self, theta: Tensor, buffers: Mapping[str, Tensor]) -> nn.Module:
+        """An ordinary module in evaluation mode that holds these parameters and buffers."""
+        module = copy.deepcopy(self._inference)
+        module.load_state_dict({**self.layout.unflatten(theta), **buffers})
+        return module
+
+    def _call(
+        self, module: nn.Module, theta: Tensor, buffers: Mapping[str, Tensor], inputs: Tensor
+    ) -> Tensor:
+        return functional_call(module, {**self.layout.unflatten(theta), **buffers}, (inputs,))
+
+
+def infer_batched(
+    network: Network,
+    theta: Tensor,
+    buffers: Mapping[str, Tensor],
+    inputs: Tensor,
+    batch: int = 1024,
+) -> Tensor:
+    """(N, K) logits in evaluation mode without gradients, some samples at a time."""
+    with torch.no_grad():
+        return torch.cat([network.infer(theta, buffers, chunk) for chunk in inputs.split(batch)])
