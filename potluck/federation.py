@@ -82,19 +82,27 @@ class Federation:
         """A checked federation of sites that share their target classes."""
         if not sites:
             raise PotluckError("a federation needs at least one site.")
-        federation = cls(sites[0].view.space, tuple(sites), server, test)
+        space = sites[0].view.space
+        if test is not None:
+            test = (test[0], space.encode(test[1]))
+        federation = cls(space, tuple(sites), server, test)
         federation.check()
         return federation
 
     def check(self) -> None:
         """Raise a clear error for whatever would make training fail or mislead."""
-        names = [site.name for site in self.sites]
+        everyone = self.sites if self.server is None else (*self.sites, self.server)
+        names = [site.name for site in everyone]
         if twice := sorted({name for name in names if names.count(name) > 1}):
             raise PotluckError(f'two sites are called "{twice[0]}"; names must be distinct.')
-        everyone = self.sites if self.server is None else (*self.sites, self.server)
-        shape = everyone[0].inputs.shape[1:]
+        if self.server is not None and self.server.view.private:
+            raise PotluckError(
+                "the server's own view is private, but the server knows all classes; "
+                "give it a subset view."
+            )
+        first = self.sites[0].inputs
         for site in everyone:
-            _check_site(site, self.space, shape)
+            _check_site(site, self.space, first)
         if self.test is not None:
             inputs, classes = self.test
             if len(inputs) != len(classes) or len(inputs) == 0:
@@ -102,11 +110,7 @@ class Federation:
                     f"the test set has {len(inputs)} samples and {len(classes)} classes; "
                     "it needs one class per sample, and at least one sample."
                 )
-            if inputs.shape[1:] != shape:
-                raise PotluckError(
-                    f"test samples have shape {tuple(inputs.shape[1:])}, "
-                    f"the sites' have {tuple(shape)}."
-                )
+            _check_inputs("the test set", inputs, first)
             self.space.encode(classes)
 
     def identifiability(self) -> Identifiability:
@@ -126,22 +130,38 @@ class Federation:
         )
 
 
-def _check_site(site: Site, space: LabelSpace, shape: torch.Size) -> None:
+def _check_site(site: Site, space: LabelSpace, first: Tensor) -> None:
     where = f'site "{site.name}"'
     if len(site) == 0:
         raise PotluckError(f"{where} has no samples; leave it out or give it data.")
     if site.view.space != space:
         raise PotluckError(f"{where} has a view over other target classes than the first site.")
-    if site.inputs.shape[1:] != shape:
+    _check_inputs(where, site.inputs, first)
+    if len(site.symbols) != len(site):
+        raise PotluckError(f"{where} has {len(site)} samples but {len(site.symbols)} symbols.")
+    if not ((site.symbols >= 0) & (site.symbols < len(site.view.symbols))).all():
         raise PotluckError(
-            f"{where} has samples of shape {tuple(site.inputs.shape[1:])}, the first site of "
-            f"shape {tuple(shape)}; all sites need the same inputs."
+            f"{where} has symbols outside 0…{len(site.view.symbols) - 1}; its view has "
+            f"{len(site.view.symbols)} symbols."
         )
-    if site.inputs.is_floating_point() and not torch.isfinite(site.inputs).all():
-        bad = (~torch.isfinite(site.inputs.flatten(1))).any(1).nonzero()
+    if site.truth is not None and len(site.truth) != len(site):
+        raise PotluckError(f"{where} has {len(site)} samples but {len(site.truth)} true classes.")
+
+
+def _check_inputs(where: str, inputs: Tensor, first: Tensor) -> None:
+    if inputs.shape[1:] != first.shape[1:]:
+        raise PotluckError(
+            f"{where} has samples of shape {tuple(inputs.shape[1:])}, the first site of "
+            f"shape {tuple(first.shape[1:])}; all sites need the same inputs."
+        )
+    if inputs.is_floating_point() != first.is_floating_point():
+        raise PotluckError(
+            f"{where} has samples of type {inputs.dtype}, the first site of type {first.dtype}; "
+            "whole numbers are scaled to [0, 1] and fractions are not, so use one kind for all."
+        )
+    if inputs.is_floating_point() and not torch.isfinite(inputs).all():
+        bad = (~torch.isfinite(inputs.flatten(1))).any(1).nonzero()
         raise PotluckError(
             f"{where}: sample {int(bad[0])} has an input that is not a finite number "
             f"({len(bad)} such samples); fill in or drop missing values."
         )
-    if site.truth is not None and len(site.truth) != len(site):
-        raise PotluckError(f"{where} has {len(site)} samples but {len(site.truth)} true classes.")

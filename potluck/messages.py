@@ -60,12 +60,14 @@ class SiteState:
 
     Args:
       method:    the method's, e.g. beliefs about each sample.
+      personal:  tensors that the site trains but never sends, e.g. a head of its own.
       federated: the federated optimiser's, e.g. the site's control variate.
       optimiser: the local optimiser's, when it is kept between rounds.
       buffers:   the site's own batch-norm statistics, when they are local.
     """
 
     method: Tensors = field(default_factory=dict)
+    personal: Tensors = field(default_factory=dict)
     federated: Tensors = field(default_factory=dict)
     optimiser: Tensors = field(default_factory=dict)
     buffers: Tensors = field(default_factory=dict)

@@ -14,7 +14,6 @@ from potluck.errors import PotluckError
 Groupings = Mapping[str, Mapping[str, tuple[str, ...]]]
 """Name of a coarser label space → {coarse name: the names of its classes}."""
 
-
 TEST_FRACTION = 0.2
 """The part of each class kept for testing where a data set does not bring its own test data."""
 
@@ -117,8 +116,8 @@ def split(
     if not 0 < test_fraction < 1:
         raise PotluckError(f"the test fraction must lie between 0 and 1, but is {test_fraction}.")
     groups = torch.arange(len(dataset)) if groups is None else groups
-    pairs = torch.unique(torch.stack([groups, dataset.classes]), dim=1)
-    if pairs.shape[1] > len(torch.unique(groups)):
+    pairs = groups * len(dataset.names) + dataset.classes
+    if len(torch.unique(pairs)) > len(torch.unique(groups)):
         raise PotluckError(
             "a group has samples of more than one class; a split by class cannot keep it whole."
         )

@@ -1,9 +1,9 @@
 """What all parties of a federation agree on before the first round."""
 
 from dataclasses import dataclass, field
-from typing import Literal
+from typing import Literal, get_args
 
-from potluck.errors import PotluckError
+from potluck.errors import PotluckError, one_of
 from potluck.federated import FedAvg, FedBN, FederatedOptimiser
 from potluck.federation import Federation
 from potluck.local import LocalTraining
@@ -44,6 +44,8 @@ class Recipe:
                 f"cohort is {self.cohort}, but there are {len(federation.sites)} sites; "
                 f"choose 1 to {len(federation.sites)}, or leave it out for all."
             )
+        if self.batch_norm not in get_args(BatchNorm):
+            raise PotluckError(one_of("batch_norm", self.batch_norm, get_args(BatchNorm)))
         if isinstance(self.federated, FedBN) and self.batch_norm != "local":
             raise PotluckError(
                 "federated.name is fedbn, which keeps batch-norm statistics at the sites, but "

@@ -16,6 +16,7 @@ from potluck.engines.static_norm import norm_sums, static_buffers
 from potluck.federated import FedAvg, Mean, RunningMean
 from potluck.federation import Federation, Site
 from potluck.messages import Broadcast, SiteState, Tensors, Update
+from potluck.methods import Arrival, AtServer, SiteData
 from potluck.models.network import Network
 from potluck.streams import stream
 
@@ -107,7 +108,9 @@ def one_round(
     }
 
     def broadcast(site: Site) -> Broadcast:
-        return make_broadcast(recipe, state, lr, entries[site.name] if site.view.private else None)
+        visible = entries[site.name] if site.view.private else None
+        shared = recipe.method.share(state.method, site.name)
+        return make_broadcast(recipe, state, lr, visible, shared)
 
     mean, method, sites = RunningMean(len(network.layout)), state.method, dict(state.sites)
     metrics: dict[str, dict[str, float]] = {}
@@ -119,7 +122,7 @@ def one_round(
         held = entries[update.site]
         check_update(update, len(network.layout) if held is None else len(held), state.round)
         mean.add(update, _weight(recipe, update), held)
-        method = recipe.method.receive(method, update)
+        method = recipe.method.receive(method, arrival(network, federation, state, update, held))
         metrics[update.site] = update.metrics
     state = replace(state, method=method, sites=sites)
 
@@ -127,7 +130,7 @@ def one_round(
         state = _averaged(recipe, state, mean.mean(), len(metrics) / len(federation.sites))
     if federation.server is not None and (own := recipe.method.at_server()) is not None:
         state, metrics[federation.server.name] = _server_trained(
-            network, replace(recipe, method=own, federated=FedAvg()), federation.server, state, lr
+            network, recipe, own, federation.server, state
         )
     if recipe.batch_norm == "static":
         state = _static(network, federation, state)
@@ -151,7 +154,7 @@ def choose(recipe: Recipe, sites: Sequence[Site], round_number: int) -> list[Sit
 
 
 def make_broadcast(
-    recipe: Recipe, state: ServerState, lr: float, entries: Tensor | None
+    recipe: Recipe, state: ServerState, lr: float, entries: Tensor | None, shared: Tensors
 ) -> Broadcast:
     """What the server sends to a site.
 
@@ -160,6 +163,7 @@ def make_broadcast(
       state:   the server's state.
       lr:      the learning rate of this round.
       entries: for a private site, the positions in θ that it may see; None for all.
+      shared:  what the method adds.
     """
     aligned = recipe.federated.share(state.federated)
     if entries is not None:
@@ -170,7 +174,34 @@ def make_broadcast(
         theta=state.theta if entries is None else state.theta[entries],
         buffers=state.buffers,
         aligned=aligned,
-        shared=recipe.method.share(state.method),
+        shared=shared,
+    )
+
+
+def arrival(
+    network: Network,
+    federation: Federation,
+    state: ServerState,
+    update: Update,
+    entries: Tensor | None,
+) -> Arrival:
+    """An update as a method sees it arrive at the server.
+
+    Args:
+      network:    the global model.
+      federation: for the site's classes and the server's own data.
+      state:      the server's state as it was broadcast.
+      update:     what the site sent.
+      entries:    positions in θ of what the site holds; None for all.
+    """
+    theta = state.theta if entries is None else state.theta[entries]
+    classes = next(site.view.classes for site in federation.sites if site.name == update.site)
+    return Arrival(
+        update=update,
+        network=network.narrowed(len(classes)),
+        theta=theta + update.delta,
+        classes=classes.to(theta.device),
+        server=None if federation.server is None else SiteData.of(federation.server),
     )
 
 
@@ -182,20 +213,27 @@ def _averaged(recipe: Recipe, state: ServerState, mean: Mean, share: float) -> S
     theta, federated = recipe.federated.apply(state.theta, state.federated, mean, share)
     # Whatever the optimiser does, an entry that nobody held keeps its value.
     theta = torch.where(mean.covered, theta, state.theta)
-    return replace(state, theta=theta, federated=federated, buffers=mean.buffers)
+    method = recipe.method.conclude(state.method, mean.extras)
+    return replace(state, theta=theta, federated=federated, buffers=mean.buffers, method=method)
 
 
 def _server_trained(
-    network: Network, recipe: Recipe, server: Site, state: ServerState, lr: float
+    network: Network, recipe: Recipe, own: AtServer, server: Site, state: ServerState
 ) -> tuple[ServerState, dict[str, float]]:
     """The server trains on its own data, from the averaged model."""
-    broadcast = make_broadcast(recipe, state, lr, None)
-    update, kept = train_site(network, recipe, server, state.sites.get(server.name), broadcast)
+    local = own.local or recipe.local
+    lr = local.lr * local.schedule.factor(state.round, recipe.rounds)
+    alone = replace(recipe, method=own.method, federated=FedAvg(), local=local)
+    broadcast = make_broadcast(alone, state, lr, None, state.method)
+    update, kept = train_site(network, alone, server, state.sites.get(server.name), broadcast)
     sites = {**state.sites, server.name: kept}
     if update is None:
         return replace(state, sites=sites), {}
-    check_update(update, len(network.layout), state.round)
-    theta = state.theta + update.delta
+    held = _on(state.theta, held_entries(network.layout, server.view))
+    check_update(update, len(network.layout) if held is None else len(held), state.round)
+    theta = (
+        state.theta + update.delta if held is None else state.theta.index_add(0, held, update.delta)
+    )
     return replace(state, theta=theta, buffers=update.buffers, sites=sites), update.metrics
 
 

@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import replace
+from dataclasses import dataclass
 
 import torch
 from torch import Tensor
@@ -14,7 +14,7 @@ from potluck.federation import Site
 from potluck.labels import LabelView
 from potluck.local import clipped
 from potluck.messages import Broadcast, SiteState, Tensors, Update
-from potluck.methods import Batch, Differentiate, Gradient, LocalModel, Objective, Plan, SiteData
+from potluck.methods import Batch, Gradient, LocalModel, Objective, Plan, SiteData
 from potluck.models.network import Layout, Network
 from potluck.streams import derive, stream
 
@@ -44,67 +44,105 @@ def train_site(
     if state is None:
         state = SiteState(
             method=method.start(data),
+            personal=method.personal(data, network),
             federated=federated.site_start(broadcast.theta, network.layout, site.view.private),
         )
-    received = (broadcast.theta, broadcast.buffers)
+    work = _Work(network, recipe, data, broadcast, Layout.of(state.personal))
     buffers = _copied(state.buffers or broadcast.buffers)
-    theta = federated.begin(broadcast.theta, state.federated)
-    model = LocalModel(network, theta, buffers, received)
-
+    vector = work.join(federated.begin(broadcast.theta, state.federated), state.personal)
     plan = method.plan(
-        model, data, broadcast.shared, state.method, stream(recipe.seed, *here, "plan")
+        work.model(vector, buffers),
+        data,
+        broadcast.shared,
+        state.method,
+        stream(recipe.seed, *here, "plan"),
     )
     if len(plan.pool) == 0:
         return None, state
-    batches = local.batches(plan.pool, stream(recipe.seed, *here, "batches"))
+    batches = method.batches(local, data, plan, stream(recipe.seed, *here, "batches"))
     draws = method.draw(data, plan, batches, stream(recipe.seed, *here, "draws"))
 
-    kept, losses = state.method, []
-    steps_taken = state.optimiser or local.optimiser.start(theta)
-    differentiate = _autograd(buffers)
-    with _seeded(derive(recipe.seed, *here, "dropout"), theta.device):
+    kept, losses, total = state.method, [], torch.zeros_like(vector)
+    steps = state.optimiser or local.optimiser.start(vector)
+    with _seeded(derive(recipe.seed, *here, "dropout"), vector.device):
         for index, numbers in zip(batches, draws, strict=True):
-            batch = Batch(index, numbers)
-            objective = _objective(recipe, network, received, data, plan, batch, broadcast, kept)
-            gradient = method.gradient(differentiate, objective, theta)
-            direction = gradient.value
-            if local.l1:
-                direction = direction + local.l1 * theta.sign()
-            direction = federated.correct(
-                direction, theta, broadcast.theta, broadcast.aligned, state.federated
-            )
-            theta, steps_taken = local.optimiser.step(
-                theta, clipped(direction, local.clip), steps_taken, broadcast.lr
+            objective = work.objective(plan, Batch(index, numbers), kept)
+            gradient = method.gradient(autograd, objective, vector, buffers, broadcast.shared)
+            direction = work.corrected(gradient.value, vector, state.federated)
+            vector, steps = local.optimiser.step(
+                vector, clipped(direction, local.clip), steps, broadcast.lr
             )
             kept = gradient.state
             losses.append(gradient.loss)
+            total += gradient.value
 
-    progress = Progress(broadcast.theta, theta, len(batches), broadcast.lr, local)
+    trained = work.model(vector, buffers)
+    mean_gradient = total[: len(network.layout)] / len(batches)
+    progress = Progress(
+        broadcast.theta, trained.theta, mean_gradient, len(batches), broadcast.lr, local
+    )
     report = federated.finish(progress, broadcast.aligned, state.federated)
-    trained = replace(model, theta=theta)
-    extras = {**report.extras, **method.report(trained, data, plan, kept)}
     held = held_entries(network.layout, site.view.own())
     update = Update(
         site=site.name,
         samples=len(plan.pool),
         delta=_cut(report.delta, held),
         buffers=buffers,
-        aligned={name: _cut(vector, held) for name, vector in report.aligned.items()},
-        extras=extras,
+        aligned={name: _cut(values, held) for name, values in report.aligned.items()},
+        extras={**report.extras, **method.report(trained, data, plan, kept)},
         metrics={
             "loss": float(torch.stack(losses).mean()),
             "samples": float(len(plan.pool)),
             "steps": float(len(batches)),
-            "drift": float((theta - broadcast.theta).norm()),
+            "drift": float((trained.theta - broadcast.theta).norm()),
             **plan.metrics,
         },
     )
     return update, SiteState(
         method=kept,
+        personal=trained.personal,
         federated=report.state,
-        optimiser=steps_taken if local.optimiser_state == "keep" else {},
+        optimiser=steps if local.optimiser_state == "keep" else {},
         buffers=buffers if recipe.batch_norm == "local" else {},
     )
+
+
+@dataclass(frozen=True, eq=False)
+class _Work:
+    """What stays the same during a site's round. The steps move one vector: θ, then personal."""
+
+    network: Network
+    recipe: Recipe
+    data: SiteData
+    broadcast: Broadcast
+    personal: Layout
+
+    def join(self, theta: Tensor, personal: Tensors) -> Tensor:
+        return torch.cat([theta, self.personal.flatten(personal)]) if personal else theta
+
+    def model(self, vector: Tensor, buffers: Tensors) -> LocalModel:
+        size = len(self.network.layout)
+        received = (self.broadcast.theta, self.broadcast.buffers)
+        personal = self.personal.unflatten(vector[size:])
+        return LocalModel(self.network, vector[:size], buffers, received, personal)
+
+    def objective(self, plan: Plan, batch: Batch, kept: Tensors) -> Objective:
+        def objective(vector: Tensor, buffers: Tensors) -> tuple[Tensor, Tensors]:
+            model, shared = self.model(vector, buffers), self.broadcast.shared
+            return self.recipe.method.loss(model, self.data, plan, batch, shared, kept)
+
+        return objective
+
+    def corrected(self, gradient: Tensor, vector: Tensor, federated: Tensors) -> Tensor:
+        """The direction of a step: the loss's gradient, L1, and the optimiser's correction of θ."""
+        if self.recipe.local.l1:
+            gradient = gradient + self.recipe.local.l1 * vector.sign()
+        size = len(self.network.layout)
+        received, aligned = self.broadcast.theta, self.broadcast.aligned
+        theta = self.recipe.federated.correct(
+            gradient[:size], vector[:size], received, aligned, federated
+        )
+        return torch.cat([theta, gradient[size:]]) if len(gradient) > size else theta
 
 
 def held_entries(layout: Layout, view: LabelView) -> Tensor | None:
@@ -143,34 +181,13 @@ def check_update(update: Update, size: int, round_number: int) -> None:
             )
 
 
-def _objective(
-    recipe: Recipe,
-    network: Network,
-    received: tuple[Tensor, Tensors],
-    data: SiteData,
-    plan: Plan,
-    batch: Batch,
-    broadcast: Broadcast,
-    kept: Tensors,
-) -> Objective:
-    def objective(theta: Tensor, buffers: Tensors) -> tuple[Tensor, Tensors]:
-        model = LocalModel(network, theta, buffers, received)
-        return recipe.method.loss(model, data, plan, batch, broadcast.shared, kept)
-
-    return objective
-
-
-def _autograd(buffers: Tensors) -> Differentiate:
+def autograd(objective: Objective, vector: Tensor, buffers: Tensors) -> Gradient:
     """Plain reverse-mode gradients; batch-norm statistics in `buffers` move in place."""
-
-    def differentiate(objective: Objective, theta: Tensor) -> Gradient:
-        variable = theta.detach().requires_grad_()
-        loss, state = objective(variable, buffers)
-        (value,) = torch.autograd.grad(loss, variable)
-        detached = {name: tensor.detach() for name, tensor in state.items()}
-        return Gradient(value, loss.detach(), detached)
-
-    return differentiate
+    variable = vector.detach().requires_grad_()
+    loss, state = objective(variable, buffers)
+    (value,) = torch.autograd.grad(loss, variable)
+    detached = {name: tensor.detach() for name, tensor in state.items()}
+    return Gradient(value, loss.detach(), detached)
 
 
 def _cut(vector: Tensor, entries: Tensor | None) -> Tensor:
@@ -186,5 +203,9 @@ def _seeded(seed: int, device: torch.device) -> Iterator[None]:
     """Layers that draw for themselves (dropout) use this stream; nothing else is disturbed."""
     devices = [device] if device.type == "cuda" else []
     with torch.random.fork_rng(devices=devices):
-        torch.manual_seed(seed)
+        # Not torch.manual_seed: it would also reseed accelerators that were not forked.
+        torch.default_generator.manual_seed(seed)
+        for cuda in devices:
+            with torch.cuda.device(cuda):
+                torch.cuda.manual_seed(seed)
         yield

@@ -1,8 +1,9 @@
 """Static batch norm: statistics of all sites' samples, from sums that the sites send.
 
 SemiFL (Diao et al. 2022) recomputes batch-norm statistics over everybody's pooled samples
-before each broadcast and test. Here each site runs its own samples through the model in
-training mode and sends, per layer, Σx, Σx² and the count; the server adds them up.
+before each broadcast and test. Here each site runs its own samples through the model, with
+batch norm by batch statistics and without dropout, and sends, per layer, Σx, Σx² and the count;
+the server adds them up.
 """
 
 from collections.abc import Callable, Iterable
@@ -27,7 +28,7 @@ def norm_sums(
       theta:   (P,) parameters.
       buffers: its buffers; they are not changed.
       inputs:  (N, ...) the site's samples, as they are (not augmented).
-      batch:   samples per forward pass; layers normalise by the statistics of these.
+      batch:   most samples per forward pass; layers normalise by the statistics of these.
 
     Returns:
       {layer.count: (), layer.sum: (C,), layer.square: (C,)} in float64.
@@ -48,13 +49,14 @@ def norm_sums(
 
         return hook
 
-    layers = batch_norm_layers(network.training_module)
+    layers = batch_norm_layers(network.measuring_module)
     handles = [layer.register_forward_pre_hook(record(name)) for name, layer in layers.items()]
     scratch = {name: value.clone() for name, value in buffers.items()}
     try:
         with torch.no_grad():
-            for chunk in inputs.split(batch):
-                network.train(theta, scratch, chunk)
+            # Chunks of nearly equal size: a last one of a single sample has no statistics.
+            for chunk in inputs.tensor_split(-(-len(inputs) // batch)):
+                network.measure(theta, scratch, chunk)
     finally:
         for handle in handles:
             handle.remove()
@@ -73,7 +75,8 @@ def static_buffers(buffers: Tensors, sums: Iterable[Tensors]) -> Tensors:
         for name, value in part.items():
             total[name] = total[name] + value if name in total else value
     new = dict(buffers)
-    for name in {key.rpartition(".")[0] for key in total}:
+    layers = {key.rpartition(".")[0] for key in total}
+    for name in sorted(layer for layer in layers if f"{layer}.running_mean" in buffers):
         count = total[f"{name}.count"]
         mean = total[f"{name}.sum"] / count
         variance = total[f"{name}.square"] / count - mean**2

@@ -23,7 +23,7 @@ class Mean:
     Args:
       delta:   (P,) mean change of θ; 0 where nobody held an entry.
       aligned: further vectors (P,), averaged alike.
-      extras:  small tensors, averaged over all sites.
+      extras:  small tensors, each averaged over the sites that sent it.
       buffers: batch-norm statistics, averaged over all sites (counters: the largest).
       covered: (P,) bool, the entries that somebody held.
     """
@@ -45,10 +45,10 @@ class RunningMean:
 
     size: int
     total: float = 0.0
-    count: int = 0
     vectors: Tensors = field(default_factory=dict)
     cover: Tensor | None = None
     extras: Tensors = field(default_factory=dict)
+    extras_total: dict[str, float] = field(default_factory=dict)
     buffers: Tensors = field(default_factory=dict)
 
     def add(self, update: Update, weight: float, entries: Tensor | None) -> None:
@@ -64,7 +64,6 @@ class RunningMean:
         if self.cover is None:
             self.cover = torch.zeros(self.size, dtype=delta.dtype, device=delta.device)
         self.total += weight
-        self.count += 1
         _add(self.cover, torch.ones_like(delta), weight, entries)
         for name, vector in {"delta": delta, **update.aligned}.items():
             if name not in self.vectors:
@@ -72,10 +71,14 @@ class RunningMean:
             _add(self.vectors[name], vector, weight, entries)
         for name, value in update.extras.items():
             self.extras[name] = self.extras.get(name, torch.zeros_like(value)) + weight * value
+            self.extras_total[name] = self.extras_total.get(name, 0.0) + weight
         for name, value in update.buffers.items():
-            known = self.buffers.get(name, torch.zeros_like(value))
+            known = self.buffers.get(name, value)
+            # In this form a buffer that all sites share (an input scale) stays exactly the same.
             self.buffers[name] = (
-                known + weight * value if value.is_floating_point() else torch.maximum(known, value)
+                known + weight / self.total * (value - known)
+                if value.is_floating_point()
+                else torch.maximum(known, value)
             )
 
     def mean(self) -> Mean:
@@ -87,11 +90,8 @@ class RunningMean:
         return Mean(
             delta=vectors.pop("delta"),
             aligned=vectors,
-            extras={name: value / self.total for name, value in self.extras.items()},
-            buffers={
-                name: value / self.total if value.is_floating_point() else value
-                for name, value in self.buffers.items()
-            },
+            extras={name: value / self.extras_total[name] for name, value in self.extras.items()},
+            buffers=self.buffers,
             covered=covered,
         )
 

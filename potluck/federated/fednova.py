@@ -23,12 +23,18 @@ class FedNova(FedAvg):
     """FedAvg with normalised local progress."""
 
     def check(self, local: LocalTraining) -> None:
-        """FedNova counts SGD steps; other optimisers have no such count."""
+        """FedNova counts SGD steps from rest; others have no such count."""
+        super().check(local)
         if not isinstance(local.optimiser, SGD):
             raise PotluckError(
                 "federated.name is fednova, which normalises the progress of SGD, but "
                 f"local.optimiser is {type(local.optimiser).__name__.lower()}; use sgd, or "
                 "another federated optimiser."
+            )
+        if local.optimiser.momentum and local.optimiser_state == "keep":
+            raise PotluckError(
+                "federated.name is fednova, which counts the progress that each round makes from "
+                'rest, but local.optimiser_state is "keep"; set it to "reset".'
             )
 
     def finish(self, progress: Progress, shared: Tensors, site: Tensors) -> Report:

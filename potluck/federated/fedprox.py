@@ -10,7 +10,6 @@ At a private site the head is left out: its rows are held by few sites and must 
 
 from dataclasses import dataclass
 
-import torch
 from torch import Tensor
 
 from potluck.federated.fedavg import FedAvg
@@ -31,7 +30,7 @@ class FedProx(FedAvg):
     def site_start(self, theta: Tensor, layout: Layout, private: bool) -> Tensors:
         """The pull on each entry: μ, and 0 on a private site's head."""
         if not private:
-            return {"pull": torch.full((1,), self.mu, device=theta.device)}
+            return {"pull": theta.new_full((1,), self.mu)}
         body = layout.mask(lambda name: name not in HEAD).to(theta.device)
         return {"pull": self.mu * body.to(theta.dtype)}
 

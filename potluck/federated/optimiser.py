@@ -6,14 +6,17 @@ FedAvg. The weighted mean of the updates is taken before `apply` (see `average.p
 """
 
 from dataclasses import dataclass
-from typing import Literal
+from typing import Literal, get_args
 
 from torch import Tensor
 
+from potluck.errors import PotluckError, one_of
 from potluck.federated.average import Mean
 from potluck.local import LocalTraining
 from potluck.messages import Tensors
 from potluck.models.network import Layout
+
+Weights = Literal["samples", "uniform"]
 
 
 @dataclass(frozen=True, eq=False)
@@ -23,6 +26,7 @@ class Progress:
     Args:
       received: (P_s,) θ as the server sent it.
       end:      (P_s,) θ after the local steps.
+      gradient: (P_s,) mean of the local gradients, before `correct`.
       steps:    how many there were.
       lr:       their learning rate.
       local:    how they were taken.
@@ -30,6 +34,7 @@ class Progress:
 
     received: Tensor
     end: Tensor
+    gradient: Tensor
     steps: int
     lr: float
     local: LocalTraining
@@ -60,10 +65,12 @@ class FederatedOptimiser:
       weights: sites count by their number of samples, or all the same.
     """
 
-    weights: Literal["samples", "uniform"] = "samples"
+    weights: Weights = "samples"
 
     def check(self, local: LocalTraining) -> None:
-        """Raise a clear error where local training does not suit."""
+        """Raise a clear error where a setting is unknown or local training does not suit."""
+        if self.weights not in get_args(Weights):
+            raise PotluckError(one_of("federated.weights", self.weights, get_args(Weights)))
 
     def start(self, theta: Tensor) -> Tensors:
         """The server's state before the first round."""

@@ -3,8 +3,11 @@
 Karimireddy et al. 2020, SCAFFOLD: Stochastic Controlled Averaging (option II):
 
     step:    g − c_s + c
-    finish:  c_s⁺ = c_s − c + (θ_received − θ_s) / (steps · lr)
+    finish:  c_s⁺ = mean of this round's g
     server:  θ ← θ + η · mean change;   c ← c + (share of sites) · mean(c_s⁺ − c_s)
+
+For plain SGD that mean is the paper's c_s − c + (θ_received − θ_s) / (steps · lr). Unlike that
+expression it stays a gradient with momentum, Adam or clipping, whose steps have other lengths.
 
 Means use the sites' weights, so that c stays the mean of all c_s under the same weights as
 the objective.
@@ -46,10 +49,9 @@ class Scaffold(FedAvg):
 
     def finish(self, progress: Progress, shared: Tensors, site: Tensors) -> Report:
         """Send the change of θ and of c_s; keep c_s."""
+        change = {"control": progress.gradient - site["control"]}
         delta = progress.end - progress.received
-        control = site["control"] - shared["control"] - delta / (progress.steps * progress.lr)
-        change = {"control": control - site["control"]}
-        return Report(delta, change, {}, {"control": control})
+        return Report(delta, change, {}, {"control": progress.gradient})
 
     def apply(
         self, theta: Tensor, server: Tensors, mean: Mean, share: float

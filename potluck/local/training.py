@@ -1,14 +1,17 @@
 """How a site trains within a round: how long, in what batches, with which optimiser."""
 
 from dataclasses import dataclass, field
-from typing import Literal
+from typing import Literal, get_args
 
 import torch
 from torch import Tensor
 
-from potluck.errors import PotluckError
+from potluck.errors import PotluckError, one_of
 from potluck.local.optimisers import SGD, LocalOptimiser
 from potluck.local.schedules import Constant, Schedule
+
+LastBatch = Literal["keep", "drop"]
+OptimiserState = Literal["reset", "keep"]
 
 
 @dataclass(frozen=True)
@@ -34,10 +37,10 @@ class LocalTraining:
     epochs: int = 1
     steps: int | None = None
     batch_size: int = 32
-    last_batch: Literal["keep", "drop"] = "keep"
+    last_batch: LastBatch = "keep"
     l1: float = 0.0
     clip: float | None = None
-    optimiser_state: Literal["reset", "keep"] = "reset"
+    optimiser_state: OptimiserState = "reset"
 
     def check(self) -> None:
         """Raise a clear error for settings that cannot train."""
@@ -48,6 +51,23 @@ class LocalTraining:
             raise PotluckError(f"local.steps is {self.steps}; a round needs at least one step.")
         if self.clip is not None and self.clip <= 0:
             raise PotluckError(f"local.clip is {self.clip}; a gradient norm limit is above 0.")
+        for name, known in (("last_batch", LastBatch), ("optimiser_state", OptimiserState)):
+            if getattr(self, name) not in get_args(known):
+                raise PotluckError(one_of(f"local.{name}", getattr(self, name), get_args(known)))
+        if isinstance(self.optimiser, SGD) and not 0 <= self.optimiser.momentum < 1:
+            raise PotluckError(
+                f"local.optimiser.momentum is {self.optimiser.momentum}; it must be at least 0 "
+                "and below 1."
+            )
+        if (
+            isinstance(self.optimiser, SGD)
+            and self.optimiser.nesterov
+            and not self.optimiser.momentum
+        ):
+            raise PotluckError(
+                "local.optimiser.nesterov looks ahead along the momentum, but momentum is 0; "
+                "set it above 0."
+            )
 
     def batches(self, pool: Tensor, generator: torch.Generator) -> list[Tensor]:
         """The samples of each step of a round.

@@ -2,6 +2,8 @@
 
 from potluck.methods.likelihood import Likelihood
 from potluck.methods.method import (
+    Arrival,
+    AtServer,
     Batch,
     Differentiate,
     Gradient,
@@ -16,6 +18,8 @@ METHODS: dict[str, type[Method]] = {"likelihood": Likelihood}
 
 __all__ = [
     "METHODS",
+    "Arrival",
+    "AtServer",
     "Batch",
     "Differentiate",
     "Gradient",

@@ -10,18 +10,18 @@ may mix them, since the difference between two sites is only a and b.
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Literal
+from typing import Literal, get_args
 
 import torch
 from torch import Tensor
 
 from potluck.data.augment import AUGMENTATIONS
-from potluck.errors import PotluckError
+from potluck.errors import PotluckError, one_of
 from potluck.federation import Federation
 from potluck.losses import view_nll
 from potluck.messages import Tensors
 from potluck.methods.draws import augmentation_draws
-from potluck.methods.method import Batch, LocalModel, Method, Plan, SiteData
+from potluck.methods.method import AtServer, Batch, LocalModel, Method, Plan, SiteData
 
 Augment = Literal["none", "flip", "weak", "rotate", "randaugment", "randaugment-official"]
 
@@ -38,6 +38,8 @@ class Likelihood(Method):
 
     def check(self, federation: Federation) -> None:
         """Only images can be augmented."""
+        if self.augment not in get_args(Augment):
+            raise PotluckError(one_of("method.augment", self.augment, get_args(Augment)))
         shape = tuple(federation.sites[0].inputs.shape[1:])
         if self.augment != "none" and len(shape) != 3:
             raise PotluckError(
@@ -70,6 +72,6 @@ class Likelihood(Method):
         log_a = site.log_a[site.symbols[batch.index]]
         return view_nll(model(inputs), log_a, site.log_b).mean(), state
 
-    def at_server(self) -> "Method | None":
+    def at_server(self) -> AtServer:
         """A server that has data of its own trains on it like a site."""
-        return self
+        return AtServer(self)

@@ -2,16 +2,19 @@
 
 A method is a frozen dataclass of hyper-parameters with pure functions. In a round,
 
-    server   share      → what goes out with the parameters
+    server   share      → what goes out to a site with the parameters
     site     plan       → forward passes over its own samples; an empty plan sits the round out
+             batches    → the samples of each step
              draw       → all random numbers of the round at once: randomness is data
              loss       → one step's loss; pure, so engines may batch, compile or capture it
              report     → what goes back with the new parameters
     server   receive    → once for each update, in a fixed order
-             at_server  → the method with which the server then trains on its own data, if any
+             conclude   → once, with the mean of what the sites reported
+             at_server  → how the server then trains on its own data, if it has any
 
 All but `loss` have defaults. State between rounds is explicit: `start` makes a site's, `loss`
-returns it changed; `server_start` makes the server's, `receive` returns it changed.
+returns it changed; `server_start` makes the server's, `receive` and `conclude` return it
+changed. Parameters that a site trains but never sends are `personal`.
 """
 
 from abc import ABC, abstractmethod
@@ -22,6 +25,7 @@ import torch
 from torch import Tensor
 
 from potluck.federation import Federation, Site
+from potluck.local import LocalTraining
 from potluck.messages import Tensors, Update
 from potluck.models.network import Network, infer_batched
 
@@ -101,12 +105,14 @@ class LocalModel:
       theta:    (P,) the current parameters.
       buffers:  the current buffers; training forwards move batch-norm statistics in place.
       received: the parameters and buffers as the server sent them.
+      personal: the site's own trained tensors (`Method.personal`).
     """
 
     network: Network
     theta: Tensor
     buffers: Tensors
     received: tuple[Tensor, Tensors]
+    personal: Tensors = field(default_factory=dict)
 
     def __call__(self, inputs: Tensor) -> Tensor:
         """(B, ...) → (B, K) logits in training mode."""
@@ -117,21 +123,53 @@ class LocalModel:
         return infer_batched(self.network, *self.received, inputs)
 
 
+@dataclass(frozen=True, eq=False)
+class Arrival:
+    """An update as the server sees it arrive.
+
+    Args:
+      update:  what the site sent.
+      network: the model with the classes that the site holds.
+      theta:   (P_s,) the site's parameters after its round.
+      classes: (C,) which target classes they score.
+      server:  the server's own data, if any.
+    """
+
+    update: Update
+    network: Network
+    theta: Tensor
+    classes: Tensor
+    server: SiteData | None
+
+
+@dataclass(frozen=True)
+class AtServer:
+    """How the server trains on its own data after averaging.
+
+    Args:
+      method: its loss; `shared` is the server's whole method state.
+      local:  its optimiser and epochs; None for the sites'.
+    """
+
+    method: "Method"
+    local: LocalTraining | None = None
+
+
 Objective = Callable[[Tensor, Tensors], tuple[Tensor, Tensors]]
-"""(θ, buffers) → (loss, the method's new site state)."""
+"""(θ and personal entries as one vector, buffers) → (loss, the method's new site state)."""
 
 
 @dataclass(frozen=True, eq=False)
 class Gradient:
-    """A step's gradient (P,), its loss, and the method's new site state."""
+    """A step's gradient, its loss, and the method's new site state."""
 
     value: Tensor
     loss: Tensor
     state: Tensors
 
 
-Differentiate = Callable[[Objective, Tensor], Gradient]
-"""The engine's way to take gradients of an objective at θ."""
+Differentiate = Callable[[Objective, Tensor, Tensors], Gradient]
+"""The engine's way to take the gradient of an objective at (vector, buffers)."""
 
 
 class Method(ABC):
@@ -144,6 +182,10 @@ class Method(ABC):
         """The state of a site that takes part for the first time."""
         return {}
 
+    def personal(self, site: SiteData, network: Network) -> Tensors:
+        """Tensors that the site trains along with θ but keeps to itself; their first values."""
+        return {}
+
     def plan(
         self,
         model: LocalModel,
@@ -154,6 +196,12 @@ class Method(ABC):
     ) -> Plan:
         """What to train on this round: all samples, unless a method knows better."""
         return Plan(pool=torch.arange(len(site), device=site.inputs.device))
+
+    def batches(
+        self, local: LocalTraining, site: SiteData, plan: Plan, generator: torch.Generator
+    ) -> list[Tensor]:
+        """The samples of each step: shuffled epochs over the pool, unless a method says else."""
+        return local.batches(plan.pool, generator)
 
     def draw(
         self, site: SiteData, plan: Plan, batches: Sequence[Tensor], generator: torch.Generator
@@ -174,10 +222,15 @@ class Method(ABC):
         """The loss of one step (a scalar) and the site's new state."""
 
     def gradient(
-        self, differentiate: Differentiate, objective: Objective, theta: Tensor
+        self,
+        differentiate: Differentiate,
+        objective: Objective,
+        vector: Tensor,
+        buffers: Tensors,
+        shared: Tensors,
     ) -> Gradient:
         """The step's gradient; a method that aligns or perturbs gradients overrides this."""
-        return differentiate(objective, theta)
+        return differentiate(objective, vector, buffers)
 
     def report(self, model: LocalModel, site: SiteData, plan: Plan, state: Tensors) -> Tensors:
         """What the site sends besides its update."""
@@ -187,14 +240,24 @@ class Method(ABC):
         """The server's state before the first round."""
         return {}
 
-    def share(self, server: Tensors) -> Tensors:
-        """What the server sends besides the parameters."""
+    def share(self, server: Tensors, site: str) -> Tensors:
+        """What the server sends to a site besides the parameters."""
         return {}
 
-    def receive(self, server: Tensors, update: Update) -> Tensors:
+    def receive(self, server: Tensors, arrival: Arrival) -> Tensors:
         """The server's state after one more update."""
         return server
 
-    def at_server(self) -> "Method | None":
-        """The method with which the server trains on its own data after averaging."""
+    def conclude(self, server: Tensors, extras: Tensors) -> Tensors:
+        """The server's state after the round.
+
+        Args:
+          server: its state so far.
+          extras: the mean of each tensor that sites reported, over those that did, with
+                  their weights.
+        """
+        return server
+
+    def at_server(self) -> AtServer | None:
+        """How the server trains on its own data after averaging; None for not at all."""
         return None

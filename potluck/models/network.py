@@ -33,6 +33,11 @@ class Layout:
     shapes: tuple[torch.Size, ...]
     norms: frozenset[str] = frozenset()
 
+    @classmethod
+    def of(cls, tensors: Mapping[str, Tensor]) -> "Layout":
+        """The layout of some named tensors, in their order."""
+        return cls(tuple(tensors), tuple(tensor.shape for tensor in tensors.values()))
+
     @cached_property
     def sizes(self) -> list[int]:
         """Number of entries of each parameter."""
@@ -124,15 +129,27 @@ class Network:
         """(B, K) logits in evaluation mode."""
         return self._call(self._inference, theta, buffers, inputs)
 
-    @property
-    def training_module(self) -> nn.Module:
-        """The module behind `train`, for hooks that must see its layers."""
-        return self._training
+    def measure(self, theta: Tensor, buffers: Mapping[str, Tensor], inputs: Tensor) -> Tensor:
+        """(B, K) logits in evaluation mode, but with batch norm by the batch's own statistics."""
+        return self._call(self.measuring_module, theta, buffers, inputs)
+
+    @cached_property
+    def measuring_module(self) -> nn.Module:
+        """The module behind `measure`, for hooks that must see its layers."""
+        module = copy.deepcopy(self._inference)
+        for layer in batch_norm_layers(module).values():
+            layer.train()
+        return module
 
     def module(self, theta: Tensor, buffers: Mapping[str, Tensor]) -> nn.Module:
         """An ordinary module in evaluation mode that holds these parameters and buffers."""
         module = copy.deepcopy(self._inference)
-        module.load_state_dict({**self.layout.unflatten(theta), **buffers})
+        # By name rather than load_state_dict, which wants tied parameters twice and refuses
+        # buffers that are not saved.
+        own = {**dict(module.named_parameters()), **dict(module.named_buffers())}
+        with torch.no_grad():
+            for name, value in {**self.layout.unflatten(theta), **buffers}.items():
+                own[name].copy_(value)
         return module
 
     def _call(

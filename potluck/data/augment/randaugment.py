@@ -98,7 +98,8 @@ _POOLS: dict[str, Callable[[int, int], Ranges]] = {"sane": _sane, "official": _o
 class RandAugment:
     """`n` operations, one after another, chosen for each image on its own.
 
-    Images are rounded to 256 levels, before and after every operation, as in Pillow.
+    Images are rounded to 256 levels, before and after every operation, as in Pillow. Run
+    eagerly, `apply` is some hundreds of small kernels: compile it where speed matters.
 
     Attributes:
       pool:        "sane", or "official" for the strengths of SemiFL's code, which destroy many
@@ -151,9 +152,7 @@ class RandAugment:
         unit = as_unit(images)
         levels = (unit.to(torch.float32) * 255).round()
         for slot in range(self.n):
-            chosen = _Chosen(
-                draws["operation"][:, slot, None, None], draws["strength"][:, slot, None, None]
-            )
+            chosen = _Chosen.of(draws["operation"][:, slot], draws["strength"][:, slot])
             levels = _look_up(levels, chosen)
             levels = _enhance(levels, chosen)
             levels = _cut_out(levels, chosen, draws["centre"][:, slot])
@@ -169,20 +168,29 @@ class _Chosen:
     an operation was not chosen: no branch and no grouping depends on the draws.
 
     Attributes:
-      operation: (B, 1, 1) `Operation`s.
-      strength:  (B, 1, 1) in the operation's unit.
+      chosen:   (B, 16, 1, 1) whether each `Operation` was chosen.
+      others:   (B, 16, 1, 1) whether it was not.
+      strength: (B, 1, 1) in the unit of the chosen operation.
     """
 
-    operation: Tensor
+    chosen: Tensor
+    others: Tensor
     strength: Tensor
+
+    @classmethod
+    def of(cls, operation: Tensor, strength: Tensor) -> "_Chosen":
+        """Spread (B,) operations and strengths out."""
+        chosen = operation[:, None] == torch.arange(len(Operation), device=operation.device)
+        chosen = chosen[..., None, None]
+        return cls(chosen, ~chosen, strength[:, None, None])
 
     def mask(self, operation: Operation) -> Tensor:
         """(B, 1, 1) whether this operation was chosen."""
-        return self.operation == int(operation)
+        return self.chosen[:, int(operation)]
 
     def strength_of(self, operation: Operation, neutral: float) -> Tensor:
         """(B, 1, 1) strength of this operation; `neutral` where another was chosen."""
-        return self.strength.masked_fill(~self.mask(operation), neutral)
+        return self.strength.masked_fill(self.others[:, int(operation)], neutral)
 
 
 def _look_up(levels: Tensor, chosen: _Chosen) -> Tensor:
@@ -237,7 +245,8 @@ def _move(levels: Tensor, chosen: _Chosen) -> Tensor:
     def by(operation: Operation) -> Tensor:
         return chosen.strength_of(operation, 0).flatten()
 
-    turn, none = by(Operation.ROTATE), torch.zeros_like(by(Operation.ROTATE))
+    turn = by(Operation.ROTATE)
+    none = torch.zeros_like(turn)
     shear_x, shift_x = by(Operation.SHEAR_X), by(Operation.TRANSLATE_X)
     shear_y, shift_y = by(Operation.SHEAR_Y), by(Operation.TRANSLATE_Y)
     rest = torch.stack((none, shear_x, shift_x, shear_y, none, shift_y), -1)

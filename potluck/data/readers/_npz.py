@@ -13,14 +13,20 @@ from torch import Tensor
 from potluck.data.readers._files import require_file
 from potluck.errors import PotluckError, one_of
 
+# What a zip file raises depends on where the damage is.
+_DAMAGE = (EOFError, OSError, RuntimeError, ValueError, zipfile.BadZipFile, zlib.error)
+
 
 def npz_names(path: Path | str) -> tuple[str, ...]:
     """Names of the arrays in an NPZ file."""
     path = require_file(path)
     if not zipfile.is_zipfile(path):
         raise PotluckError(f'"{path}" is not an NPZ file (as numpy.savez writes), or is damaged.')
-    with np.load(path, allow_pickle=False) as file:
-        return tuple(file.files)
+    try:
+        with np.load(path, allow_pickle=False) as file:
+            return tuple(file.files)
+    except _DAMAGE as error:
+        raise PotluckError(f'"{path}" is damaged ({error}); make or fetch it again.') from error
 
 
 def npz_arrays(path: Path | str, names: Sequence[str]) -> list[NDArray[np.generic]]:
@@ -34,7 +40,7 @@ def npz_arrays(path: Path | str, names: Sequence[str]) -> list[NDArray[np.generi
         for name in names:
             try:
                 arrays.append(file[name])
-            except (ValueError, EOFError, zipfile.BadZipFile, zlib.error) as error:
+            except _DAMAGE as error:
                 raise PotluckError(
                     f'"{path}": array "{name}" cannot be read ({error}). '
                     "Arrays must hold numbers or text, not Python objects."
@@ -53,8 +59,11 @@ def as_inputs(x: NDArray[np.generic], where: str) -> Tensor:
     Returns:
       (N, C, H, W) uint8, or (N, D) float32, all finite.
     """
+    if x.ndim and len(x) == 0:
+        raise PotluckError(f"{where}: there are no samples.")
     if x.ndim == 2 and x.dtype.kind in "iufb":
-        features = x.astype(np.float32)
+        with np.errstate(over="ignore"):  # what becomes infinite is refused below
+            features = x.astype(np.float32)
         bad = np.argwhere(~np.isfinite(features))
         if len(bad):
             raise PotluckError(

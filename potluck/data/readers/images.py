@@ -8,7 +8,7 @@ from typing import Literal, get_args
 import numpy as np
 import torch
 from numpy.typing import NDArray
-from PIL import Image, ImageOps, UnidentifiedImageError
+from PIL import Image, ImageOps
 
 from potluck.data.readers._files import require_folder
 from potluck.data.readers.samples import Samples
@@ -25,6 +25,7 @@ def read_images(
     table: Path | str | None = None,
     file: str = "file",
     label: str | None = "label",
+    separator: str | None = None,
     size: tuple[int, int] | None = None,
     mode: Mode = "RGB",
 ) -> Samples:
@@ -35,12 +36,13 @@ def read_images(
     is an image.
 
     Args:
-      folder: where the images are.
-      table:  a CSV or Parquet file that lists them.
-      file:   the table's column with file names, relative to the folder.
-      label:  the table's column with labels; None for a site without labels.
-      size:   (H, W) to resize all images to; without it they must be of one size.
-      mode:   "L" for grey images, "RGB" for colours.
+      folder:    where the images are.
+      table:     a CSV or Parquet file that lists them.
+      file:      the table's column with file names, relative to the folder.
+      label:     the table's column with labels; None for a site without labels.
+      separator: what stands between a CSV's values, if not a comma.
+      size:      (H, W) to resize all images to; without it they must be of one size.
+      mode:      "L" for grey images, "RGB" for colours.
 
     Returns:
       Images (N, C, H, W) and labels (N,) as text; files in alphabetical order, or the table's.
@@ -52,7 +54,7 @@ def read_images(
         raise PotluckError(f"images cannot be resized to {size}: height and width start at 1.")
     labels: NDArray[np.str_] | None = None
     if table is not None:
-        columns = read_text_columns(table, [file] + ([label] if label else []))
+        columns = read_text_columns(table, [file] + ([label] if label else []), separator)
         paths = [folder / name for name in columns[0].tolist()]
         _require_listed(paths, table)
         labels = columns[1] if label else None
@@ -67,7 +69,9 @@ def _image_files(folder: Path) -> list[Path]:
     files = sorted(
         path
         for path in folder.rglob("*")
-        if path.suffix.lower() in _SUFFIXES and not path.name.startswith(".") and path.is_file()
+        if path.suffix.lower() in _SUFFIXES
+        and path.is_file()
+        and not any(part.startswith(".") for part in path.relative_to(folder).parts)
     )
     if not files:
         raise PotluckError(f'folder "{folder}" has no images ({", ".join(_SUFFIXES)}).')
@@ -124,7 +128,6 @@ def _image(path: Path, size: tuple[int, int] | None, mode: Mode) -> NDArray[np.u
                 )
             image = ImageOps.exif_transpose(stored).convert(mode)
     except (
-        UnidentifiedImageError,
         Image.DecompressionBombError,
         OSError,
         SyntaxError,

@@ -55,6 +55,7 @@ def read_mat(path: Path | str) -> Dataset:
     except (
         NotImplementedError,  # a version of the format it does not know
         EOFError,
+        IndexError,
         OSError,
         TypeError,
         ValueError,

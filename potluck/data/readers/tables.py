@@ -80,17 +80,20 @@ def read_table(
     )
 
 
-def read_text_columns(path: Path | str, columns: Sequence[str]) -> list[NDArray[np.str_]]:
+def read_text_columns(
+    path: Path | str, columns: Sequence[str], separator: str | None = None
+) -> list[NDArray[np.str_]]:
     """Read some columns of a table as text.
 
     Args:
-      path:    the file, as in `read_table`.
-      columns: names of the columns.
+      path:      the file, as in `read_table`.
+      columns:   names of the columns.
+      separator: as in `read_table`.
 
     Returns:
       The columns (N,), in the order asked for, without missing values.
     """
-    table = _read(path, None, text=columns)
+    table = _read(path, separator, text=columns)
     return [_text(table, name, path) for name in columns]
 
 
@@ -156,9 +159,9 @@ def _text(table: pa.Table, name: str, path: Path | str) -> NDArray[np.str_]:
     column = _column(table, name, path)
     try:
         column = column.cast(pa.string())
+        missing = pc.fill_null(pc.equal(pc.utf8_trim_whitespace(column), ""), True)
     except (pa.ArrowInvalid, pa.ArrowNotImplementedError) as error:
         raise PotluckError(f'"{path}": column "{name}" is not text: {error}') from error
-    missing = pc.fill_null(pc.equal(pc.utf8_trim_whitespace(column), ""), True)
     _refuse(missing.to_numpy(zero_copy_only=False), "has no value", name, path)
     return np.array(column.to_pylist(), dtype=np.str_)
 
@@ -178,5 +181,5 @@ def _example(column: pa.Array) -> str:
     if not (pa.types.is_string(column.type) or pa.types.is_large_string(column.type)):
         return f'values of the kind "{column.type}"'
     number = pc.fill_null(pc.match_substring_regex(column, _NUMBER), True)
-    row = pc.index(number, False).as_py()
+    row = max(pc.index(number, False).as_py(), 0)  # −1 where it is all numbers stored as text
     return f'text (row {row + 1}: "{column[row]}")'

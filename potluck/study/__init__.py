@@ -1,0 +1,1 @@
+"""Studies: the files people write, and the folders runs leave behind."""

@@ -1,0 +1,142 @@
+"""From a checked study to the objects that train."""
+
+from dataclasses import dataclass
+from pathlib import Path
+
+import torch
+from torch import Tensor
+
+from potluck.engines import ENGINES, Engine, Recipe
+from potluck.errors import PotluckError
+from potluck.federated import FEDERATED
+from potluck.federation import Federation
+from potluck.labels import LabelSpace
+from potluck.local import LOCAL_OPTIMISERS, SCHEDULES, LocalTraining
+from potluck.methods import METHODS
+from potluck.models import build
+from potluck.models.network import Network
+from potluck.streams import stream
+from potluck.study.options import make
+from potluck.study.schema import RealFederation, Study
+from potluck.study.simulation import simulate
+from potluck.study.sitefile import load_site
+
+
+@dataclass(frozen=True, eq=False)
+class Prepared:
+    """All that a run needs, checked.
+
+    Args:
+      federation: who takes part, with data on the training device.
+      recipe:     what all parties agree on.
+      network:    the model.
+      engine:     who runs the local part of a round.
+      device:     where it trains.
+    """
+
+    federation: Federation
+    recipe: Recipe
+    network: Network
+    engine: Engine
+    device: torch.device
+
+
+def prepare(study: Study, folder: Path) -> Prepared:
+    """Load the data, build everything, and check that it fits together.
+
+    Args:
+      study:  the study.
+      folder: what paths in the study are relative to.
+    """
+    device = choose_device(study)
+    federation = load_federation(study, folder)
+    recipe = make_recipe(study)
+    recipe.check(federation)
+    network = _network(study, federation)
+    engine = make(ENGINES, study.run.engine)
+    return Prepared(federation.to(device), recipe, network, engine, device)
+
+
+def make_recipe(study: Study) -> Recipe:
+    """The recipe that a study describes."""
+    local = study.local.model_dump()
+    local["optimiser"] = make(LOCAL_OPTIMISERS, study.local.optimiser)
+    local["schedule"] = make(SCHEDULES, study.local.schedule)
+    return Recipe(
+        rounds=study.rounds,
+        seed=study.seed,
+        method=make(METHODS, study.method),
+        federated=make(FEDERATED, study.federated),
+        local=LocalTraining(**local),
+        cohort=study.cohort,
+        batch_norm=study.batch_norm,
+    )
+
+
+def load_federation(study: Study, folder: Path) -> Federation:
+    """The federation that a study describes, simulated or from site files."""
+    if study.simulation is not None:
+        return simulate(study.simulation, study.seed, folder)
+    assert study.federation is not None
+    return _from_site_files(study.federation, folder)
+
+
+def choose_device(study: Study) -> torch.device:
+    """The device to train on; "auto" takes a GPU where there is one."""
+    wanted = study.run.device
+    if wanted == "cuda" and not torch.cuda.is_available():
+        raise PotluckError(
+            'run.device is "cuda", but PyTorch finds no GPU here; use "cpu" or "auto".'
+        )
+    if wanted == "auto":
+        wanted = "cuda" if torch.cuda.is_available() else "cpu"
+    return torch.device(wanted)
+
+
+def _from_site_files(real: RealFederation, folder: Path) -> Federation:
+    space = LabelSpace(tuple(real.classes))
+    sites = [load_site(folder / file, space) for file in real.sites]
+    server = None if real.server is None else load_site(folder / real.server, space)
+    test = None
+    if real.test is not None:
+        try:
+            inputs, labels = real.test.read(folder)
+            if labels is None:
+                raise PotluckError("the test set needs labels; say where they are.")
+            test = (inputs, space.encode(labels))
+        except PotluckError as error:
+            raise PotluckError(f"federation.test: {error}") from None
+    return Federation.of(sites, server, test)
+
+
+def _network(study: Study, federation: Federation) -> Network:
+    options = {key: value for key, value in study.model.items() if key != "name"}
+    mean, std = _moments(federation) if study.standardise == "federation" else (None, None)
+    return Network(
+        build(
+            study.model["name"],
+            tuple(federation.sites[0].inputs.shape[1:]),
+            len(federation.space),
+            generator=stream(study.seed, "model"),
+            mean=mean,
+            std=std,
+            **options,
+        )
+    )
+
+
+def _moments(federation: Federation) -> tuple[Tensor, Tensor]:
+    """Mean and deviation of each channel or column, from sums that every site sends."""
+    count, total, square = 0, torch.zeros(()), torch.zeros(())
+    for site in federation.sites:
+        inputs = site.inputs.double()
+        if site.inputs.dtype == torch.uint8:
+            inputs = inputs / 255
+        columns = inputs.transpose(0, 1).flatten(1)
+        count += columns.shape[1]
+        total = total + columns.sum(1)
+        square = square + (columns**2).sum(1)
+    mean = total / count
+    deviation = (square / count - mean**2).clamp_min(0).sqrt()
+    # A column that never varies says nothing; leave it as it is.
+    return mean.float(), torch.where(deviation > 0, deviation, 1.0).float()

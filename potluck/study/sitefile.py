@@ -1,0 +1,131 @@
+"""The site file: where one site's data is, and what its labels mean."""
+
+import tomllib
+from pathlib import Path
+from typing import Annotated, Any, Literal
+
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
+from torch import Tensor
+
+from potluck.data.readers.images import read_images
+from potluck.data.readers.npz import read_arrays
+from potluck.data.readers.tables import read_table
+from potluck.errors import PotluckError
+from potluck.federation import Site
+from potluck.labels import LabelSpace
+from potluck.study.explain import explain
+from potluck.study.views import DeclaredView
+
+
+class Source(BaseModel):
+    """What every source of samples has in common."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+
+class TableSource(Source):
+    """A CSV or Parquet file: `label` names the label column, `features` the input columns."""
+
+    kind: Literal["table"]
+    path: str
+    label: str | None = None
+    features: list[str] | None = None
+    separator: str | None = None
+
+    def read(self, folder: Path) -> tuple[Tensor, Any]:
+        """Inputs (N, D) and labels."""
+        table = read_table(folder / self.path, self.features, self.label, self.separator)
+        return table.features, table.labels
+
+
+class ImageSource(Source):
+    """A folder of images: one sub-folder per label, or a table with file and label columns."""
+
+    kind: Literal["images"]
+    path: str
+    table: str | None = None
+    file: str = "file"
+    label: str | None = "label"
+    size: tuple[int, int] | None = None
+    mode: Literal["L", "RGB"] = "RGB"
+
+    def read(self, folder: Path) -> tuple[Tensor, Any]:
+        """Inputs (N, C, H, W) and labels."""
+        table = None if self.table is None else folder / self.table
+        samples = read_images(
+            folder / self.path,
+            table=table,
+            file=self.file,
+            label=self.label,
+            size=self.size,
+            mode=self.mode,
+        )
+        return samples.inputs, samples.labels
+
+
+class ArraySource(Source):
+    """An NPZ file with an array of inputs and one of labels."""
+
+    kind: Literal["arrays"]
+    path: str
+    inputs: str = "x"
+    labels: str | None = "y"
+
+    def read(self, folder: Path) -> tuple[Tensor, Any]:
+        """Inputs (N, ...) and labels."""
+        samples = read_arrays(folder / self.path, self.inputs, self.labels)
+        return samples.inputs, samples.labels
+
+
+DataSource = Annotated[TableSource | ImageSource | ArraySource, Field(discriminator="kind")]
+
+
+class SiteFile(BaseModel):
+    """One site: its name, its data and its view."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    name: str
+    data: DataSource
+    view: DeclaredView
+
+
+def read_site_file(path: Path) -> SiteFile:
+    """Read and check a site file (not yet the data it points to)."""
+    table = read_toml(path)
+    try:
+        return SiteFile.model_validate(table)
+    except ValidationError as error:
+        raise PotluckError(explain(error, SiteFile, str(path))) from None
+
+
+def load_site(path: Path, space: LabelSpace) -> Site:
+    """The site that a site file describes, over the target classes.
+
+    Args:
+      path:  the site file; paths in it are relative to its folder.
+      space: the target classes.
+    """
+    declared = read_site_file(path)
+    try:
+        inputs, labels = declared.data.read(path.parent)
+        view, observed = declared.view.view(space, labels, path.parent)
+    except PotluckError as error:
+        raise PotluckError(f'{path}: site "{declared.name}": {error}') from None
+    try:
+        return Site.of(declared.name, inputs, view, observed)
+    except PotluckError as error:
+        raise PotluckError(f"{path}: {error}") from None
+
+
+def read_toml(path: Path) -> dict[str, Any]:
+    """A TOML file as a table, or an error that names the file and the line."""
+    try:
+        with path.open("rb") as file:
+            return tomllib.load(file)
+    except FileNotFoundError:
+        raise PotluckError(f"{path}: there is no such file.") from None
+    except IsADirectoryError:
+        raise PotluckError(f"{path} is a folder; give the TOML file itself.") from None
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+        raise PotluckError(f"{path} is not valid TOML: {error}.") from None
