@@ -122,7 +122,8 @@ def one_round(
         held = entries[update.site]
         check_update(update, len(network.layout) if held is None else len(held), state.round)
         mean.add(update, _weight(recipe, update), held)
-        method = recipe.method.receive(method, arrival(network, federation, state, update, held))
+        arrived = arrival(network, recipe, federation, state, update, held)
+        method = recipe.method.receive(method, arrived)
         metrics[update.site] = update.metrics
     state = replace(state, method=method, sites=sites)
 
@@ -180,6 +181,7 @@ def make_broadcast(
 
 def arrival(
     network: Network,
+    recipe: Recipe,
     federation: Federation,
     state: ServerState,
     update: Update,
@@ -189,17 +191,21 @@ def arrival(
 
     Args:
       network:    the global model.
+      recipe:     what all parties agreed on.
       federation: for the site's classes and the server's own data.
       state:      the server's state as it was broadcast.
       update:     what the site sent.
       entries:    positions in θ of what the site holds; None for all.
     """
-    theta = state.theta if entries is None else state.theta[entries]
-    classes = next(site.view.classes for site in federation.sites if site.name == update.site)
+    if entries is None:
+        theta, classes = state.theta, torch.arange(len(federation.space))
+    else:
+        theta = state.theta[entries]
+        classes = next(site.view.classes for site in federation.sites if site.name == update.site)
     return Arrival(
         update=update,
         network=network.narrowed(len(classes)),
-        theta=theta + update.delta,
+        theta=theta + recipe.federated.change(update),
         classes=classes.to(theta.device),
         server=None if federation.server is None else SiteData.of(federation.server),
     )

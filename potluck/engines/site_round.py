@@ -14,7 +14,7 @@ from potluck.federation import Site
 from potluck.labels import LabelView
 from potluck.local import clipped
 from potluck.messages import Broadcast, SiteState, Tensors, Update
-from potluck.methods import Batch, Gradient, LocalModel, Objective, Plan, SiteData
+from potluck.methods import Batch, Gradient, LocalModel, Loss, Objective, Plan, SiteData
 from potluck.models.network import Layout, Network
 from potluck.streams import derive, stream
 
@@ -124,14 +124,16 @@ class _Work:
         size = len(self.network.layout)
         received = (self.broadcast.theta, self.broadcast.buffers)
         personal = self.personal.unflatten(vector[size:])
-        return LocalModel(self.network, vector[:size], buffers, received, personal)
+        return LocalModel(
+            self.network, vector[:size], buffers, received, personal, self.broadcast.round
+        )
 
     def objective(self, plan: Plan, batch: Batch, kept: Tensors) -> Objective:
-        def objective(vector: Tensor, buffers: Tensors) -> tuple[Tensor, Tensors]:
+        def bind(loss: Loss, vector: Tensor, buffers: Tensors) -> tuple[Tensor, Tensors]:
             model, shared = self.model(vector, buffers), self.broadcast.shared
-            return self.recipe.method.loss(model, self.data, plan, batch, shared, kept)
+            return loss(model, self.data, plan, batch, shared, kept)
 
-        return objective
+        return Objective(self.recipe.method.loss, bind)
 
     def corrected(self, gradient: Tensor, vector: Tensor, federated: Tensors) -> Tensor:
         """The direction of a step: the loss's gradient, L1, and the optimiser's correction of θ."""
@@ -153,9 +155,12 @@ def held_entries(layout: Layout, view: LabelView) -> Tensor | None:
       view:   the site's view, over the classes of that model.
 
     Returns:
-      (P_s,) positions, or None for all.
+      (P_s,) positions, or None for all. A private site has its rows in its own order, so that
+      even all of them are positions.
     """
-    return None if view.held.all() else layout.entries(view.classes)
+    if view.held.all() and not view.private:
+        return None
+    return layout.entries(view.classes)
 
 
 def check_update(update: Update, size: int, round_number: int) -> None:

@@ -15,7 +15,7 @@ from potluck.federated.average import Mean
 from potluck.federated.fedavg import FedAvg
 from potluck.federated.optimiser import Progress, Report
 from potluck.local import SGD, LocalTraining
-from potluck.messages import Tensors
+from potluck.messages import Tensors, Update
 
 
 @dataclass(frozen=True)
@@ -43,6 +43,10 @@ class FedNova(FedAvg):
         accumulated = progress.local.optimiser.accumulated(progress.steps)
         delta = (progress.end - progress.received) / accumulated
         return Report(delta, {}, {"accumulated": delta.new_tensor(accumulated)}, site)
+
+    def change(self, update: Update) -> Tensor:
+        """The normalised change times the progress."""
+        return update.delta * update.extras["accumulated"]
 
     def apply(
         self, theta: Tensor, server: Tensors, mean: Mean, share: float

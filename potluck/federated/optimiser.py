@@ -13,7 +13,7 @@ from torch import Tensor
 from potluck.errors import PotluckError, one_of
 from potluck.federated.average import Mean
 from potluck.local import LocalTraining
-from potluck.messages import Tensors
+from potluck.messages import Tensors, Update
 from potluck.models.network import Layout
 
 Weights = Literal["samples", "uniform"]
@@ -97,6 +97,10 @@ class FederatedOptimiser:
     def finish(self, progress: Progress, shared: Tensors, site: Tensors) -> Report:
         """What the site sends at the end of a round."""
         return Report(progress.end - progress.received, {}, {}, site)
+
+    def change(self, update: Update) -> Tensor:
+        """The change of θ at the site (P_s,), from what it sent."""
+        return update.delta
 
     def apply(
         self, theta: Tensor, server: Tensors, mean: Mean, share: float

@@ -7,6 +7,7 @@ import torch
 from torch import Tensor
 
 from potluck.errors import PotluckError
+from potluck.labels.arrays import as_numbers
 from potluck.labels.checks import as_matrix, as_prior, stochastic_rows
 from potluck.labels.space import LabelSpace
 from potluck.labels.view import LabelView, uniform_prior
@@ -37,8 +38,9 @@ def bags(
       target_prior:      (K,) class prior π of the population the model is for; uniform when
                          left out.
       names:             bag names; numbered when left out.
-      minimum_rank:      how many independent bags there must be. FedUL needs K, the default;
-                         declare fewer where other sites of the federation supply the rest.
+      minimum_rank:      how many independent bags there must be, from 1 to K. FedUL needs K, the
+                         default; declare fewer where other sites of the federation supply the
+                         rest.
       maximum_condition: largest accepted ratio of Π's singular values.
     """
     rows = None if names is None else len(names)
@@ -63,26 +65,44 @@ def bags(
 def _shares(sizes: Any | None, symbols: LabelSpace) -> Tensor:
     if sizes is None:
         return torch.full((len(symbols),), 1 / len(symbols), dtype=torch.float64)
-    values = torch.as_tensor(sizes).double().flatten()
+    values = torch.from_numpy(as_numbers("the bag sizes", sizes)).double().flatten()
     if len(values) != len(symbols):
-        raise PotluckError(f"there are {len(symbols)} bags but {len(values)} bag sizes.")
-    if (empty := ~(values > 0)).any():
+        raise PotluckError(
+            f"there are {len(symbols)} bags but {len(values)} bag sizes; give one size per bag."
+        )
+    if (wrong := ~((values >= 0) & values.isfinite())).any():
+        m = int(wrong.nonzero()[0])
+        raise PotluckError(
+            f'bag "{symbols.names[m]}" has size {values[m]:g}; give its number of samples.'
+        )
+    if (empty := values == 0).any():
         name = symbols.names[int(empty.nonzero()[0])]
-        raise PotluckError(f'bag "{name}" is empty; leave it out of the priors table.')
+        raise PotluckError(
+            f'bag "{name}" is empty; leave it out of the bag priors and the bag sizes.'
+        )
     return values / values.sum()
 
 
 def _check_rank(matrix: Tensor, needed: int, maximum_condition: float) -> None:
     bag_count, classes = matrix.shape
+    if not 1 <= needed <= classes:
+        raise PotluckError(
+            f"minimum_rank is {needed}; it must be from 1 to the number of classes, {classes}."
+        )
     singular = torch.linalg.svdvals(matrix)
     rank = int((singular > RANK_TOLERANCE * singular[0]).sum())
     if rank < needed:
         distinct = len(torch.unique(matrix, dim=0))
+        wanted = (
+            f"there are {classes} classes; FedUL needs at least as many sufficiently different "
+            "bags as classes"
+            if needed == classes
+            else f"minimum_rank is {needed}"
+        )
         raise PotluckError(
-            f"bag priors have rank {rank} but there are {classes} classes; FedUL needs at least "
-            f"as many sufficiently different bags as classes (found {bag_count} bags, "
-            f"{distinct} distinct rows). Merge classes or add bags, or set minimum_rank = {rank} "
-            "if other sites can tell the remaining classes apart."
+            f"bag priors have rank {rank} but {wanted} (found {bag_count} bags, {distinct} "
+            f"distinct rows). Merge classes or add bags, or set minimum_rank = {rank} if other "
+            "sites can tell the remaining classes apart."
         )
     condition = float(singular[0] / singular[min(needed, len(singular)) - 1])
     if condition > maximum_condition:

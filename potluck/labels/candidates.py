@@ -8,6 +8,7 @@ import torch
 from torch import Tensor
 
 from potluck.errors import PotluckError
+from potluck.labels.arrays import as_array, as_numbers
 from potluck.labels.space import LabelSpace
 from potluck.labels.view import LabelView, full_normaliser, uniform_prior
 
@@ -17,13 +18,16 @@ SEPARATOR = "|"
 def candidates(space: LabelSpace, sets: Any) -> LabelView:
     """Labels that are sets S of classes: a = 1 on S and 0 elsewhere, b = 1 (partial labels).
 
-    The symbols are the sets that occur. Give `view.observe` the same masks or joined names.
+    The symbols are the sets that occur; give `view.observe` the same matrix. That a = 1 on all
+    of S says that a set is as likely for each class in it, as when wrong candidates are added
+    at random; a set then tells only that the true class is in it.
 
     Args:
       space: the K target classes.
       sets:  (N, K) 0/1 matrix (dense, or a SciPy sparse matrix) whose row i marks the
              candidates of sample i. `candidate_mask` makes one from joined names.
     """
+    _check_separator(space, SEPARATOR)
     mask = as_mask(space, sets)
     codebook = torch.unique(mask, dim=0)
     return LabelView(
@@ -46,7 +50,14 @@ def candidate_mask(
       joined:    N texts, each with at least one class name.
       separator: what stands between the names; blanks around names do not count.
     """
-    texts, inverse = np.unique(np.asarray(joined).astype(str), return_inverse=True)
+    _check_separator(space, separator)
+    given = as_array("the candidate sets", joined)
+    if given.ndim != 1:
+        raise PotluckError(
+            f'candidate sets must be one text per sample, such as "a{separator}b", not an array '
+            f"of shape {given.shape}."
+        )
+    texts, inverse = np.unique(given.astype(str), return_inverse=True)
     rows = torch.zeros(len(texts), len(space), dtype=torch.bool)
     for i, text in enumerate(texts):  # distinct texts, not samples
         names = [name.strip() for name in text.split(separator) if name.strip()]
@@ -62,8 +73,7 @@ def candidate_mask(
 
 def as_mask(space: LabelSpace, sets: Any) -> Tensor:
     """Check candidate sets given as a matrix: (N, K) bool, 0/1 entries, no empty row."""
-    dense = sets.toarray() if hasattr(sets, "toarray") else sets
-    values = torch.as_tensor(np.asarray(dense) if not isinstance(dense, Tensor) else dense).cpu()
+    values = torch.from_numpy(as_numbers("the candidate matrix", sets))
     if values.ndim != 2 or values.shape[1] != len(space):
         raise PotluckError(
             f"candidate sets must be a matrix of samples × {len(space)} classes; "
@@ -71,9 +81,13 @@ def as_mask(space: LabelSpace, sets: Any) -> Tensor:
         )
     mask = values.bool()
     if not torch.equal(mask.to(values.dtype), values):
-        raise PotluckError("a candidate matrix holds 0 and 1 only; other values were found.")
+        row, column = (mask.to(values.dtype) != values).nonzero()[0].tolist()
+        raise PotluckError(
+            f"a candidate matrix holds 1 for a candidate and 0 otherwise; sample {row} has "
+            f'{values[row, column]:g} for the class "{space.names[column]}".'
+        )
     if len(mask) == 0:
-        raise PotluckError("the candidate matrix has no rows.")
+        raise PotluckError("the candidate matrix has no rows; it needs one per sample.")
     if (empty := ~mask.any(1)).any():
         raise PotluckError(
             f"the candidate set of sample {int(empty.nonzero()[0])} is empty "
@@ -81,6 +95,14 @@ def as_mask(space: LabelSpace, sets: Any) -> Tensor:
             "(mark all classes for a sample nothing is known about)."
         )
     return mask
+
+
+def _check_separator(space: LabelSpace, separator: str) -> None:
+    if mixed := [name for name in space if separator in name]:
+        raise PotluckError(
+            f'the class name "{mixed[0]}" contains "{separator}", which stands between the names '
+            "of candidates; rename the class."
+        )
 
 
 def _joined(space: LabelSpace, codebook: Tensor) -> list[str]:

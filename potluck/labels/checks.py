@@ -8,6 +8,7 @@ import torch
 from torch import Tensor
 
 from potluck.errors import PotluckError
+from potluck.labels.arrays import as_numbers
 from potluck.labels.space import LabelSpace
 
 # Hand-written probabilities are rounded (0.333 three times); more than this is a mistake.
@@ -26,24 +27,31 @@ def as_matrix(what: str, values: Any, rows: int | None, columns: int) -> Tensor:
     Returns:
       (rows, columns) float64 on the CPU.
     """
-    try:
-        array = np.array(torch.as_tensor(values).cpu(), dtype=np.float64)
-    except (TypeError, ValueError, RuntimeError) as error:
-        raise PotluckError(f"{what} is not a table of numbers: {error}.") from None
-    wanted = f"{'any number of' if rows is None else rows} rows × {columns} columns"
+    array = as_numbers(what, values).astype(np.float64)
     if array.ndim != 2 or array.shape[1] != columns or rows not in (None, array.shape[0]):
-        raise PotluckError(f"{what} must have {wanted}; it has shape {array.shape}.")
-    if array.shape[0] == 0:
-        raise PotluckError(f"{what} has no rows.")
-    if not np.isfinite(array).all():
-        raise PotluckError(f"{what} contains values that are not finite numbers.")
-    if (array < 0).any():
-        row, column = np.argwhere(array < 0)[0]
+        found = " × ".join(str(size) for size in array.shape)
         raise PotluckError(
-            f"{what} has a negative entry {array[row, column]:g} in row {row}, column {column}; "
-            "probabilities are between 0 and 1."
+            f"{what} must have {'any number of' if rows is None else rows} rows × {columns} "
+            f"columns, one column for each target class; it is {found}."
+        )
+    if array.shape[0] == 0:
+        raise PotluckError(f"{what} has no rows; it needs at least one.")
+    if (wrong := ~np.isfinite(array)).any():
+        raise PotluckError(
+            f"{what} has the entry {_where(array, wrong)}; fill in a finite number (0 where "
+            "something cannot happen)."
+        )
+    if (wrong := array < 0).any():
+        raise PotluckError(
+            f"{what} has the negative entry {_where(array, wrong)}; probabilities are between "
+            "0 and 1."
         )
     return torch.from_numpy(array)
+
+
+def _where(array: np.ndarray, wrong: np.ndarray) -> str:
+    row, column = np.argwhere(wrong)[0]
+    return f"{array[row, column]:g} in row {row + 1}, column {column + 1} (counted from 1)"
 
 
 def stochastic_columns(what: str, matrix: Tensor, names: Sequence[str]) -> Tensor:
@@ -53,7 +61,8 @@ def stochastic_columns(what: str, matrix: Tensor, names: Sequence[str]) -> Tenso
         k = int(wrong.nonzero()[0])
         raise PotluckError(
             f'{what}: the column of class "{names[k]}" sums to {float(sums[k]):.4g}, not 1; '
-            "a column holds the probabilities of all symbols given that class."
+            "a column holds the probabilities of all labels that a case of that class may get "
+            "(divide percentages by 100)."
         )
     return matrix / sums
 
@@ -64,15 +73,21 @@ def stochastic_rows(what: str, matrix: Tensor, names: Sequence[str]) -> Tensor:
     if (wrong := (sums - 1).abs() > SUM_TOLERANCE).any():
         m = int(wrong.nonzero()[0])
         raise PotluckError(
-            f'{what}: the row of "{names[m]}" sums to {float(sums[m]):.4g}, not 1; '
-            "a row holds the proportions of all classes in that bag."
+            f'{what}: the row of bag "{names[m]}" sums to {float(sums[m]):.4g}, not 1; '
+            "a row holds the proportions of all classes in that bag (divide percentages by 100)."
         )
     return matrix / sums.unsqueeze(1)
 
 
 def as_prior(what: str, values: Any, space: LabelSpace) -> Tensor:
     """A declared class prior as (K,) float64 that is positive and sums to 1."""
-    prior = as_matrix(what, torch.as_tensor(values).reshape(1, -1), 1, len(space))[0]
+    given = as_numbers(what, values).reshape(1, -1)
+    if given.shape[1] != len(space):
+        raise PotluckError(
+            f"{what} has {given.shape[1]} entries but there are {len(space)} target classes; "
+            "give the share of each class."
+        )
+    prior = as_matrix(what, given, 1, len(space))[0]
     if (zero := prior <= 0).any():
         name = space.names[int(zero.nonzero()[0])]
         raise PotluckError(
@@ -80,5 +95,8 @@ def as_prior(what: str, values: Any, space: LabelSpace) -> Tensor:
             "population cannot be learned: leave it out of the label space or give it a share."
         )
     if abs(float(prior.sum()) - 1) > SUM_TOLERANCE:
-        raise PotluckError(f"{what} sums to {float(prior.sum()):.4g}, not 1.")
+        raise PotluckError(
+            f"{what} sums to {float(prior.sum()):.4g}, not 1; give the share of each class "
+            "(divide percentages by 100)."
+        )
     return prior / prior.sum()

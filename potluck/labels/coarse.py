@@ -1,6 +1,6 @@
 """`coarse`: labels in another label space, coarser than or merely different from the target's."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 import torch
@@ -27,6 +27,10 @@ def coarse(
       names:          the J label names, when M is given as a matrix; numbered when left out.
     """
     if isinstance(correspondence, Mapping):
+        if names is not None:
+            raise PotluckError(
+                "label names are given twice: in the mapping and as names; leave out names."
+            )
         symbols = LabelSpace(tuple(correspondence))
         matrix = _from_mapping(space, correspondence)
     else:
@@ -52,12 +56,16 @@ def coarse(
 
 def _from_mapping(space: LabelSpace, mapping: Mapping[str, Sequence[str]]) -> Tensor:
     if not mapping:
-        raise PotluckError("the mapping of labels to target classes is empty.")
+        raise PotluckError(
+            "the mapping of labels to target classes is empty; list for each label the target "
+            "classes that it covers."
+        )
     covers = torch.zeros(len(mapping), len(space), dtype=torch.float64)
     for j, (label, classes) in enumerate(mapping.items()):
-        if isinstance(classes, str):
+        if isinstance(classes, str) or not isinstance(classes, Iterable):
             raise PotluckError(
-                f'label "{label}" maps to the text "{classes}"; give a list: ["{classes}"].'
+                f'label "{label}" maps to {classes!r}, which is no list; give the list of target '
+                f'classes that it covers: ["{classes}"].'
             )
         for name in classes:
             if name not in space:
@@ -68,7 +76,7 @@ def _from_mapping(space: LabelSpace, mapping: Mapping[str, Sequence[str]]) -> Te
     if (missing := covers.sum(0) == 0).any():
         names = ", ".join(f'"{space.names[k]}"' for k in missing.nonzero().flatten().tolist())
         raise PotluckError(
-            f"no label covers the target class {names}; every class that may occur at the site "
-            "needs a label. (If it cannot occur there, use the subset view.)"
+            f"no label covers the target class {names}; add each of them to the label that such "
+            "a case gets at this site, or would get."
         )
     return covers / covers.sum(0)

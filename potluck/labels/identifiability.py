@@ -1,9 +1,33 @@
 """Which classes can a federation tell apart at all? Asked of the codebooks, before training.
 
-Site s observes r_s = A_s η / (b_s·η). A direction dη of the class posterior (with 1·dη = 0)
-that leaves every r_s unchanged is one that no amount of data can settle. It satisfies
-(A_s − r_s b_sᵀ) dη = 0 for all s: linear algebra on the stacked codebooks. The rank does not
-depend on η but for exceptional points, so a fixed generic η is used.
+About a sample whose class posteriors are η, unlimited data tell a site the probabilities
+r_z = (A[z]·η) / (b·η) of its symbols, and nothing else. Given r, the possible η solve the linear
+equations (A − r bᵀ) η = 0 of all sites; they are settled when only one η with 1·η = 1 does. In
+terms of the model's logits the equations read J u = 0, where row z of J is the gradient of log r_z,
+
+    J[z] = softmax(f + log A[z]) − softmax(f + log b),
+
+so what nobody settles is just what the loss of no symbol at no site can feel: the null space of
+the stacked J. It always holds the direction u = 1, a shift of all logits, which changes no η. Its
+dimension is the same for all η but exceptional ones, so it is computed at one drawn at random.
+
+Classes k and l are *confusable* when a direction moves the two alone whatever η is: at every site
+where the probabilities of symbols vary at all, the columns k and l of A and b are proportional, by
+one factor for all sites. (Equal columns for labels; for bags, the two classes always occur in the
+same ratio.)
+
+What the answer means, and what not:
+
+- It is about views, not samples: a class that a view allows may still have too few of them. How
+  often a symbol occurs plays no part, so a tiny bag counts like a large one.
+- Effects on the log-likelihood weaker than about 1e-5 count as none: rounding in a declared matrix
+  must not settle anything, and no realistic data would show them.
+- Every site is taken to see the same kind of inputs, apart from the classes it lacks.
+- For `candidates` the rows are the sets that occur. That is right where a set is as likely for
+  each class in it (wrong candidates added at random, as in the partial-label papers; disjoint
+  sets): then P(S | x) = c_S · P(y ∈ S | x), and the unknown c_S changes no rank. Where one class
+  is drawn into sets more eagerly than another, this is the assumption of the loss itself, and the
+  answer is about what the loss can settle. A class in no set at a site is taken not to occur there.
 """
 
 from collections.abc import Mapping
@@ -16,7 +40,10 @@ from potluck.errors import PotluckError
 from potluck.labels.space import LabelSpace
 from potluck.labels.view import LabelView
 
-TOLERANCE = 1e-8
+# Squared effects on the log-likelihood below this are rounding, not information.
+TOLERANCE = 1e-10
+# Relative change of a class's share, along a direction of unit length, that is not rounding.
+MOVED = 1e-4
 
 
 @dataclass(frozen=True)
@@ -44,9 +71,10 @@ class Identifiability:
       space:   the K target classes.
       settled: how many of the K−1 independent directions the whole federation settles.
       groups:  groups of classes between which nothing in the federation decides.
-      entangled: further classes whose shares are fixed only in combination (for example two
-               sets of classes that no site sees together).
+      entangled: classes whose shares are fixed only in combination, even when each group
+               counts as one class (for example two sets of classes that no site sees together).
       sites:   each site's contribution.
+      unseen:  classes that occur at no site.
     """
 
     space: LabelSpace
@@ -54,6 +82,7 @@ class Identifiability:
     groups: tuple[tuple[str, ...], ...]
     entangled: tuple[str, ...]
     sites: Mapping[str, Contribution]
+    unseen: tuple[str, ...] = ()
 
     @property
     def complete(self) -> bool:
@@ -66,11 +95,17 @@ class Identifiability:
         if self.complete:
             return f"All {len(self.space)} classes can be separated from the labels the sites have."
         lines = [f"Only {self.settled} of {needed} independent class contrasts can be learned."]
-        lines += [f"Nothing tells apart: {', '.join(group)}." for group in self.groups]
+        if self.unseen:
+            lines.append(f"No site has: {', '.join(self.unseen)}.")
+        lines += [
+            f"Nothing tells apart: {', '.join(group)}."
+            for group in self.groups
+            if not set(group) <= set(self.unseen)
+        ]
         if self.entangled:
             lines.append(
                 f"Known only in combination: {', '.join(self.entangled)} "
-                "(no site sees these groups of classes together)."
+                "(no site sees them all together, or there are too few different bags)."
             )
         return " ".join(lines)
 
@@ -83,68 +118,124 @@ def identifiability(views: Mapping[str, LabelView]) -> Identifiability:
     """
     if not views:
         raise PotluckError("a federation needs at least one site.")
-    space = next(iter(views.values())).space
+    first_site, space = next((name, view.space) for name, view in views.items())
     for name, view in views.items():
         if view.space != space:
             raise PotluckError(
-                f'site "{name}" has a view over other target classes than the first site.'
+                f'site "{name}" has a view over other target classes than site "{first_site}"; '
+                "all sites need the same target classes in the same order."
             )
-    grams = {name: _gram(view) for name, view in views.items()}
-    total = torch.stack(list(grams.values())).sum(0)
-    settled = _rank(total)
+    sites = {name: _Evidence.of(view) for name, view in views.items()}
+    total = _Evidence.joint(list(sites.values()))
+    settled = total.rank()
     contributions = {
         name: Contribution(
             kind=views[name].kind,
-            alone=_rank(gram),
-            only=settled - _rank(total - gram),
-            groups=_groups(space, _free(gram)),
+            alone=site.rank(),
+            only=settled - _rank(total.information - site.information),
+            groups=_named(space, site.first_of_group()),
         )
-        for name, gram in grams.items()
+        for name, site in sites.items()
     }
-    free = _free(total)
-    groups = _groups(space, free)
-    grouped = {name for group in groups for name in group}
-    moving = (free.abs().sum(1) > TOLERANCE**0.5).tolist()
-    entangled = tuple(n for n, m in zip(space, moving, strict=True) if m and n not in grouped)
-    return Identifiability(space, settled, groups, entangled, contributions)
-
-
-def _gram(view: LabelView) -> Tensor:
-    """(K, K) Gram matrix CᵀC of the constraints C = A − r bᵀ at a generic η, on sum-zero dη."""
-    classes = len(view.space)
-    eta = 1 + torch.arange(classes, dtype=torch.float64).mul(0.6180339887).frac()
-    eta = eta / eta.sum()
-    book = view.codebook
-    mass = view.normaliser @ eta
-    constraints = book - torch.outer(book @ eta / mass, view.normaliser)
-    centred = constraints - constraints.mean(1, keepdim=True)  # acts on sum-zero directions
-    # Each symbol row is scaled to its own likelihood, so that small bags count like large ones.
-    scale = book.abs().amax(1, keepdim=True).clamp_min(torch.finfo(book.dtype).tiny)
-    centred = centred / scale
-    return centred.T @ centred
-
-
-def _rank(gram: Tensor) -> int:
-    values = torch.linalg.eigvalsh(gram)
-    return int((values > TOLERANCE * values[-1].clamp_min(1.0)).sum())
-
-
-def _free(gram: Tensor) -> Tensor:
-    """(K, d) orthonormal basis of the sum-zero directions that the constraints leave free."""
-    classes = len(gram)
-    # The all-ones direction is no freedom of η: weigh it out of the null space.
-    values, vectors = torch.linalg.eigh(gram + torch.ones(classes, classes, dtype=gram.dtype))
-    return vectors[:, values <= TOLERANCE * values[-1].clamp_min(1.0)]
-
-
-def _groups(space: LabelSpace, free: Tensor) -> tuple[tuple[str, ...], ...]:
-    """Classes k, l with e_k − e_l a free direction: moving mass between them shows nowhere."""
-    projector = free @ free.T
-    diagonal = projector.diagonal()
-    # ‖P(e_k − e_l)‖² = 2 exactly when the difference lies in the free space.
-    moved = diagonal.unsqueeze(0) + diagonal.unsqueeze(1) - 2 * projector
-    same = (moved > 2 - TOLERANCE**0.5) | torch.eye(len(space), dtype=torch.bool)
-    members = {tuple(row.nonzero().flatten().tolist()) for row in same}
-    return tuple(
-        tuple(space.names[k] for k in group) for group in sorted(members) if len(group) > 1
+    first = total.first_of_group()
+    return Identifiability(
+        space,
+        settled,
+        groups=_named(space, first),
+        entangled=_pick(space, total.entangled(first)),
+        sites=contributions,
+        unseen=_pick(space, ~total.seen),
     )
+
+
+@dataclass(frozen=True, eq=False)
+class _Evidence:
+    """What symbols say about the logits; the evidence of several sites adds up.
+
+    Args:
+      information: (K, K) positive semi-definite; its null space holds the directions of the
+                   logits that change the probability of no symbol.
+      mass:        (K,) column sums of the codebooks that say anything. Confusable classes have
+                   proportional columns, so this gives the factor.
+      seen:        (K,) bool, the classes that some symbol may come from.
+    """
+
+    information: Tensor
+    mass: Tensor
+    seen: Tensor
+
+    @classmethod
+    def of(cls, view: LabelView) -> "_Evidence":
+        """The evidence of one site."""
+        book = view.codebook[view.codebook.sum(1) > 0]
+        seen = (view.normaliser > 0) & (book > 0).any(0)
+        eta = _generic_posterior(len(view.space))
+        joint, held = book * eta, view.normaliser * seen * eta
+        gradients = joint / joint.sum(1, keepdim=True) - held / held.sum()
+        values, vectors = torch.linalg.eigh(gradients.T @ gradients)
+        # Clear away rounding, and cap: ten thousand candidate sets must not drown a site of two.
+        strength = values.clamp(max=1).where(values > TOLERANCE, 0)
+        mass = (book / book.amax(1, keepdim=True)).sum(0) * strength.any()
+        return cls((vectors * strength) @ vectors.T, mass, seen)
+
+    @classmethod
+    def joint(cls, sites: "list[_Evidence]") -> "_Evidence":
+        """The evidence of several sites together."""
+        return cls(
+            torch.stack([site.information for site in sites]).sum(0),
+            torch.stack([site.mass for site in sites]).sum(0),
+            torch.stack([site.seen for site in sites]).any(0),
+        )
+
+    def rank(self) -> int:
+        """How many independent directions are settled."""
+        return _rank(self.information)
+
+    def first_of_group(self) -> Tensor:
+        """(K,) int64: the first class that nothing tells apart from this one, often itself."""
+        classes = len(self.mass)
+        # Moving mass from k to l by their factor: the logits' direction is w_k e_k − w_l e_l.
+        relative = self.mass / self.mass.max().clamp_min(1)
+        weight = 1 / (_generic_posterior(classes) * relative.where(relative > 0, 1))
+        down, across = weight.unsqueeze(1), weight.unsqueeze(0)
+        felt = self.information * down * across
+        change = felt.diagonal().unsqueeze(1) + felt.diagonal().unsqueeze(0) - 2 * felt
+        length = down**2 + across**2 - (down - across) ** 2 / classes  # less the shift of all
+        same = (change <= TOLERANCE * length) | torch.eye(classes, dtype=torch.bool)
+        return same.int().argmax(1)
+
+    def entangled(self, first: Tensor) -> Tensor:
+        """(K,) bool: classes whose share, or that of their whole group, is not settled."""
+        classes = len(first)
+        eta = _generic_posterior(classes)
+        factor = (self.mass / self.mass[first]).nan_to_num(nan=1.0)
+        share = torch.zeros_like(eta).index_add(0, first, eta * factor)
+        seen = torch.zeros_like(eta).index_add(0, first, self.seen.to(eta)) > 0
+        kept = ((first == torch.arange(classes)) & seen).nonzero().flatten()
+        values, vectors = torch.linalg.eigh(self.information[kept][:, kept])
+        moves = vectors[:, values <= TOLERANCE] * eta[kept].unsqueeze(1)
+        part = (share[kept] / share[kept].sum()).unsqueeze(1)
+        moves = moves - part * moves.sum(0)  # shares sum to 1
+        unsettled = torch.zeros(classes, dtype=torch.bool)
+        unsettled[kept] = ((moves / part).abs() > MOVED).any(1)
+        return unsettled[first] & self.seen
+
+
+def _generic_posterior(classes: int) -> Tensor:
+    """(K,) class posteriors without any accidental relation between them."""
+    generator = torch.Generator().manual_seed(0)
+    eta = torch.rand(classes, generator=generator, dtype=torch.float64) + 0.5
+    return eta / eta.sum()
+
+
+def _rank(information: Tensor) -> int:
+    return int((torch.linalg.eigvalsh(information) > TOLERANCE).sum())
+
+
+def _named(space: LabelSpace, first: Tensor) -> tuple[tuple[str, ...], ...]:
+    groups = [_pick(space, first == k) for k in torch.unique(first).tolist()]
+    return tuple(group for group in groups if len(group) > 1)
+
+
+def _pick(space: LabelSpace, chosen: Tensor) -> tuple[str, ...]:
+    return tuple(space.names[k] for k in chosen.nonzero().flatten().tolist())

@@ -17,6 +17,10 @@ def subset(space: LabelSpace, classes: Sequence[str]) -> LabelView:
       space:   the K target classes.
       classes: the names that occur at the site, in the site's own order.
     """
+    if isinstance(classes, str):
+        raise PotluckError(
+            f'the class set of the site is the text "{classes}"; give a list: ["{classes}"].'
+        )
     if not list(classes):
         raise PotluckError("the class set of the site is empty; name the classes that occur there.")
     own = LabelSpace(tuple(classes))

@@ -9,6 +9,7 @@ import torch
 from torch import Tensor
 
 from potluck.errors import PotluckError
+from potluck.labels.arrays import as_array, as_numbers
 from potluck.labels.space import LabelSpace
 
 Labels = Sequence[Any] | np.ndarray | Tensor
@@ -56,10 +57,10 @@ class LabelView:
     def proportions(self) -> Tensor:
         """(Z, K) class proportions among the samples of each symbol: p(y | z) ∝ A[z, y] π_y.
 
-        For `bags` these are the declared priors Π.
+        For `bags` these are the declared priors Π. A symbol that never occurs has zeros.
         """
         joint = self.codebook * self.prior
-        return joint / joint.sum(1, keepdim=True)
+        return joint / joint.sum(1, keepdim=True).clamp_min(torch.finfo(joint.dtype).tiny)
 
     def own(self) -> "LabelView":
         """The view as the site itself knows it.
@@ -98,12 +99,29 @@ class LabelView:
                     "a site without labels has the view unlabeled."
                 )
             return torch.zeros(count, dtype=torch.int64)
-        values = labels.cpu().numpy() if isinstance(labels, Tensor) else np.asarray(labels)
+        values = np.atleast_1d(as_array("the labels", labels))
         if len(values) != count:
-            raise PotluckError(f"there are {count} samples but {len(values)} labels.")
+            raise PotluckError(
+                f"there are {count} samples but {len(values)} labels; give one label per sample."
+            )
         if values.ndim == 2:
-            return _match_rows(values, self.codebook.numpy())
-        return self.symbols.encode(values)
+            rows = torch.from_numpy(as_numbers("label rows", values).astype(np.float64))
+            symbols = _match_rows(rows, self.codebook)
+        else:
+            symbols = self.symbols.encode(values)
+        self._check_possible(symbols)
+        return symbols
+
+    def _check_possible(self, symbols: Tensor) -> None:
+        """Refuse what the view says can never be observed: its likelihood would be log 0."""
+        never = (self.codebook == 0).all(1)
+        if (wrong := never[symbols]).any():
+            first = int(wrong.nonzero()[0])
+            name = self.symbols.names[int(symbols[first])]
+            raise PotluckError(
+                f'sample {first} has the label "{name}", which by the declared matrix never '
+                f"occurs ({int(wrong.sum())} such samples). Correct the matrix or the label."
+            )
 
     def rows(self, symbols: Tensor) -> Tensor:
         """(N,) symbols → (N, K) rows a_i = A[z_i]."""
@@ -116,30 +134,34 @@ class LabelView:
           probabilities: (N, K) class posteriors η.
 
         Returns:
-          (N, Z) with entries (A η)_z / (b·η).
+          (N, Z) with entries (A η)_z / (b·η). Rows sum to 1, but for `candidates`, whose
+          sets overlap and where an entry is the probability that the class is in the set.
         """
-        eta = probabilities.double()
+        # A softmax that underflowed to 0 on all of the site's classes must not become 0/0.
+        eta = probabilities.double().clamp_min(torch.finfo(torch.float32).tiny)
         return (eta @ self.codebook.T / (eta @ self.normaliser).unsqueeze(1)).to(
             probabilities.dtype
         )
 
 
-def _match_rows(rows: np.ndarray, codebook: np.ndarray) -> Tensor:
+def _match_rows(rows: Tensor, codebook: Tensor) -> Tensor:
     """For each (N, K) row, the index of the equal codebook row."""
     if rows.shape[1] != codebook.shape[1]:
         raise PotluckError(
-            f"label rows have {rows.shape[1]} entries but there are {codebook.shape[1]} classes."
+            f"label rows have {rows.shape[1]} entries but there are {codebook.shape[1]} target "
+            "classes; give one entry per class."
         )
-    stacked = np.concatenate([codebook, rows.astype(codebook.dtype)])
-    _, inverse = np.unique(stacked, axis=0, return_inverse=True)
+    _, inverse = torch.unique(torch.cat([codebook, rows]), dim=0, return_inverse=True)
     known, asked = inverse[: len(codebook)], inverse[len(codebook) :]
-    symbol_of = np.full(inverse.max() + 1, -1, dtype=np.int64)
-    symbol_of[known] = np.arange(len(codebook))
+    symbol_of = torch.full((int(inverse.max()) + 1,), -1)
+    symbol_of[known] = torch.arange(len(codebook))
     found = symbol_of[asked]
     if (found < 0).any():
-        first = int(np.flatnonzero(found < 0)[0])
-        raise PotluckError(f"the label row of sample {first} is not in the view's codebook.")
-    return torch.from_numpy(found)
+        raise PotluckError(
+            f"the label row of sample {int((found < 0).nonzero()[0])} is none of those that the "
+            "view was made with; make the view from the same rows."
+        )
+    return found
 
 
 def uniform_prior(space: LabelSpace) -> Tensor:

@@ -9,11 +9,17 @@ from typing import Protocol
 import torch
 from torch import Tensor
 
+from potluck.errors import PotluckError
+
 Tensors = dict[str, Tensor]
 
 
 class LocalOptimiser(Protocol):
     """How a site turns gradients into parameters."""
+
+    def check(self) -> None:
+        """Raise a clear error for settings that cannot train."""
+        ...
 
     def start(self, theta: Tensor) -> Tensors:
         """The state before the first step, for θ (P,)."""
@@ -39,6 +45,18 @@ class SGD:
     momentum: float = 0.0
     nesterov: bool = False
     weight_decay: float = 0.0
+
+    def check(self) -> None:
+        """Momentum below 1, and some of it for Nesterov's look ahead."""
+        if not 0 <= self.momentum < 1:
+            raise PotluckError(
+                f"local.optimiser.momentum is {self.momentum}; it must be at least 0 and below 1."
+            )
+        if self.nesterov and not self.momentum:
+            raise PotluckError(
+                "local.optimiser.nesterov looks ahead along the momentum, but that is 0; "
+                "set local.optimiser.momentum."
+            )
 
     def start(self, theta: Tensor) -> Tensors:
         """Zero momentum; nothing when none is used."""
@@ -85,6 +103,15 @@ class Adam:
     beta2: float = 0.999
     epsilon: float = 1e-8
     weight_decay: float = 0.0
+
+    def check(self) -> None:
+        """Decays below 1: the moments are divided by what is left of them."""
+        for name in ("beta1", "beta2"):
+            if not 0 <= getattr(self, name) < 1:
+                raise PotluckError(
+                    f"local.optimiser.{name} is {getattr(self, name)}; it must be at least 0 "
+                    "and below 1."
+                )
 
     def start(self, theta: Tensor) -> Tensors:
         """Zero moments, no steps taken."""

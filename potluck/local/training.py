@@ -54,20 +54,7 @@ class LocalTraining:
         for name, known in (("last_batch", LastBatch), ("optimiser_state", OptimiserState)):
             if getattr(self, name) not in get_args(known):
                 raise PotluckError(one_of(f"local.{name}", getattr(self, name), get_args(known)))
-        if isinstance(self.optimiser, SGD) and not 0 <= self.optimiser.momentum < 1:
-            raise PotluckError(
-                f"local.optimiser.momentum is {self.optimiser.momentum}; it must be at least 0 "
-                "and below 1."
-            )
-        if (
-            isinstance(self.optimiser, SGD)
-            and self.optimiser.nesterov
-            and not self.optimiser.momentum
-        ):
-            raise PotluckError(
-                "local.optimiser.nesterov looks ahead along the momentum, but momentum is 0; "
-                "set it above 0."
-            )
+        self.optimiser.check()
 
     def batches(self, pool: Tensor, generator: torch.Generator) -> list[Tensor]:
         """The samples of each step of a round.

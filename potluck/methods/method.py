@@ -19,7 +19,7 @@ changed. Parameters that a site trains but never sends are `personal`.
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import torch
 from torch import Tensor
@@ -49,6 +49,11 @@ class SiteData:
     log_b: Tensor
     prior: Tensor
     truth: Tensor | None = None
+
+    @property
+    def log_proportions(self) -> Tensor:
+        """(Z, K) log p(y | z): the class proportions among the samples of each symbol."""
+        return torch.log_softmax(self.log_a + self.prior.log(), 1)
 
     @classmethod
     def of(cls, site: Site) -> "SiteData":
@@ -106,6 +111,7 @@ class LocalModel:
       buffers:  the current buffers; training forwards move batch-norm statistics in place.
       received: the parameters and buffers as the server sent them.
       personal: the site's own trained tensors (`Method.personal`).
+      round:    the round's number, from 0; for `plan`.
     """
 
     network: Network
@@ -113,6 +119,7 @@ class LocalModel:
     buffers: Tensors
     received: tuple[Tensor, Tensors]
     personal: Tensors = field(default_factory=dict)
+    round: int = 0
 
     def __call__(self, inputs: Tensor) -> Tensor:
         """(B, ...) → (B, K) logits in training mode."""
@@ -155,8 +162,32 @@ class AtServer:
     local: LocalTraining | None = None
 
 
-Objective = Callable[[Tensor, Tensors], tuple[Tensor, Tensors]]
-"""(θ and personal entries as one vector, buffers) → (loss, the method's new site state)."""
+Loss = Callable[
+    [LocalModel, SiteData, Plan, Batch, Tensors, Tensors],
+    tuple[Tensor, Tensors],
+]
+"""What `Method.loss` is: (model, site, plan, batch, shared, state) → (loss, new state)."""
+
+
+@dataclass(frozen=True, eq=False)
+class Objective:
+    """What a step minimises: (θ and personal entries as one vector, buffers) → (loss, new state).
+
+    Args:
+      loss: the method's loss.
+      bind: evaluates a loss at (vector, buffers), with this step's samples, numbers and state.
+    """
+
+    loss: Loss
+    bind: Callable[[Loss, Tensor, Tensors], tuple[Tensor, Tensors]]
+
+    def __call__(self, vector: Tensor, buffers: Tensors) -> tuple[Tensor, Tensors]:
+        """The loss and the method's new site state."""
+        return self.bind(self.loss, vector, buffers)
+
+    def term(self, loss: Loss) -> "Objective":
+        """One term of the loss on the same samples, for methods that treat terms differently."""
+        return replace(self, loss=loss)
 
 
 @dataclass(frozen=True, eq=False)

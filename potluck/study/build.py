@@ -1,5 +1,6 @@
 """From a checked study to the objects that train."""
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -17,7 +18,7 @@ from potluck.models import build
 from potluck.models.network import Network
 from potluck.streams import stream
 from potluck.study.options import make
-from potluck.study.schema import RealFederation, Study
+from potluck.study.schema import RealFederation, Study, read_study
 from potluck.study.simulation import simulate
 from potluck.study.sitefile import load_site
 
@@ -32,6 +33,7 @@ class Prepared:
       network:    the model.
       engine:     who runs the local part of a round.
       device:     where it trains.
+      columns:    names of the input columns, when the sites' data are tables.
     """
 
     federation: Federation
@@ -39,22 +41,18 @@ class Prepared:
     network: Network
     engine: Engine
     device: torch.device
+    columns: tuple[str, ...] | None
 
 
-def prepare(study: Study, folder: Path) -> Prepared:
-    """Load the data, build everything, and check that it fits together.
-
-    Args:
-      study:  the study.
-      folder: what paths in the study are relative to.
-    """
+def prepare(study: Study) -> Prepared:
+    """Load the data, build everything, and check that it fits together."""
     device = choose_device(study)
-    federation = load_federation(study, folder)
+    federation, columns = load_federation(study)
     recipe = make_recipe(study)
     recipe.check(federation)
     network = _network(study, federation)
     engine = make(ENGINES, study.run.engine)
-    return Prepared(federation.to(device), recipe, network, engine, device)
+    return Prepared(federation.to(device), recipe, network, engine, device, columns)
 
 
 def make_recipe(study: Study) -> Recipe:
@@ -73,12 +71,31 @@ def make_recipe(study: Study) -> Recipe:
     )
 
 
-def load_federation(study: Study, folder: Path) -> Federation:
-    """The federation that a study describes, simulated or from site files."""
+def load_federation(study: Study) -> tuple[Federation, tuple[str, ...] | None]:
+    """The federation that a study describes, and the input columns of tables."""
+    folder = Path(study.folder)
     if study.simulation is not None:
-        return simulate(study.simulation, study.seed, folder)
+        return simulate(study.simulation, study.seed, folder), None
     assert study.federation is not None
     return _from_site_files(study.federation, folder)
+
+
+def study_classes(path: Path | None, site: Path) -> LabelSpace:
+    """The target classes of the study that a site file is to be checked against.
+
+    Args:
+      path: the study file.
+      site: the site file, for the message when there is no study.
+    """
+    if path is None:
+        raise PotluckError(
+            f"{site} is a site file; its labels mean something only in a study. "
+            f"Say which: potluck check {site} --study study.toml"
+        )
+    study = read_study(path)
+    if study.federation is None:
+        raise PotluckError(f"{path} is a simulation; site files belong to a [federation].")
+    return LabelSpace(tuple(study.federation.classes))
 
 
 def choose_device(study: Study) -> torch.device:
@@ -93,20 +110,43 @@ def choose_device(study: Study) -> torch.device:
     return torch.device(wanted)
 
 
-def _from_site_files(real: RealFederation, folder: Path) -> Federation:
+def _from_site_files(
+    real: RealFederation, folder: Path
+) -> tuple[Federation, tuple[str, ...] | None]:
     space = LabelSpace(tuple(real.classes))
-    sites = [load_site(folder / file, space) for file in real.sites]
+    loaded = [load_site(folder / file, space) for file in real.sites]
     server = None if real.server is None else load_site(folder / real.server, space)
+    columns = {site.name: names for site, names in [*loaded, *([server] if server else [])]}
     test = None
     if real.test is not None:
         try:
-            inputs, labels = real.test.read(folder)
+            inputs, labels, columns["the test set"] = real.test.read(folder)
             if labels is None:
                 raise PotluckError("the test set needs labels; say where they are.")
             test = (inputs, space.encode(labels))
         except PotluckError as error:
             raise PotluckError(f"federation.test: {error}") from None
-    return Federation.of(sites, server, test)
+    _check_columns(columns)
+    sites = [site for site, _ in loaded]
+    own = None if server is None else server[0]
+    return Federation.of(sites, own, test), next(iter(columns.values()))
+
+
+def _check_columns(columns: Mapping[str, tuple[str, ...] | None]) -> None:
+    """All tables must have the same columns in the same order, or inputs would be mixed up."""
+    (first, expected), *others = columns.items()
+    for name, found in others:
+        if found != expected:
+            raise PotluckError(
+                f'"{name}" has the input columns {_listed(found)}, but "{first}" has '
+                f"{_listed(expected)}; list the same features in the same order in each site file."
+            )
+
+
+def _listed(columns: tuple[str, ...] | None) -> str:
+    if columns is None:
+        return "of no table"
+    return ", ".join(columns[:12]) + (f", … ({len(columns)} in all)" if len(columns) > 12 else "")
 
 
 def _network(study: Study, federation: Federation) -> Network:

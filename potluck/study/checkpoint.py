@@ -12,6 +12,7 @@ import os
 import re
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
+from dataclasses import fields
 from pathlib import Path
 from typing import Any
 from urllib.parse import quote, unquote
@@ -29,8 +30,11 @@ from potluck.messages import SiteState, Tensors
 FORMAT = 1
 """Version of the files in a run folder; higher ones are refused."""
 
-_SERVER_PARTS = ("buffers", "federated", "method")
-_SITE_PARTS = ("method", "federated", "optimiser", "buffers")
+# The groups of named tensors in a state, from the types: a new one cannot be forgotten here.
+_SITE_PARTS = [field.name for field in fields(SiteState)]
+_SERVER_PARTS = [
+    field.name for field in fields(ServerState) if field.name not in ("round", "theta", "sites")
+]
 _RESTORE = "Restore it from a backup, or start the run anew with another --out."
 
 
@@ -168,11 +172,6 @@ def read_tensors(
     return {name: tensor.to(device, copy=True) for name, tensor in tensors.items()}
 
 
-def missing_tensor(path: Path, name: str) -> PotluckError:
-    """The error for a file that lacks a tensor."""
-    return PotluckError(f'{path}: the tensor "{name}" is missing. {_RESTORE}')
-
-
 def write_sealed(path: Path, facts: Mapping[str, Any]) -> None:
     """Write JSON that says its format, who wrote it, and, by a seal, whether it was changed.
 
@@ -283,7 +282,8 @@ def _read(
     tensors = read_tensors(stem, facts, device)
     for name in facts["tensors"]:
         if name not in tensors:
-            raise missing_tensor(stem.with_suffix(".safetensors"), name)
+            path = stem.with_suffix(".safetensors")
+            raise PotluckError(f'{path}: the tensor "{name}" is missing. {_RESTORE}')
     return _restored(facts, tensors)
 
 
@@ -319,7 +319,9 @@ def _flattened(state: ServerState) -> Tensors:
 
     Parts are percent-encoded, so that a slash always separates them.
     """
-    groups = {(part,): getattr(state, part) for part in _SERVER_PARTS}
+    groups: dict[tuple[str, ...], Tensors] = {
+        (part,): getattr(state, part) for part in _SERVER_PARTS
+    }
     for site, kept in state.sites.items():
         groups |= {("sites", site, part): getattr(kept, part) for part in _SITE_PARTS}
     return {"theta": state.theta} | {

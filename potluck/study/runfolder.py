@@ -26,7 +26,6 @@ from potluck.labels import LabelSpace
 from potluck.models import build
 from potluck.models.network import Network
 from potluck.study.checkpoint import (
-    missing_tensor,
     read_sealed,
     read_tensors,
     write_pair,
@@ -199,20 +198,18 @@ class RunFolder:
         facts = self.model_facts()
         tensors = read_tensors(self._model, facts, device)
         space = LabelSpace(tuple(facts["classes"]))
-        network = Network(build(**facts["model"], **_sizes(facts)))
+        shape = tuple(facts["input_shape"])
+        network = Network(build(**facts["model"], input_shape=shape, classes=len(space)))
         layout, (_, buffers) = network.layout, network.initial()
-        shapes = dict(zip(layout.names, layout.shapes, strict=True))
-        shapes |= {name: buffer.shape for name, buffer in buffers.items()}
-        path = self._model.with_suffix(".safetensors")
-        for name, shape in shapes.items():
-            if name not in tensors:
-                raise missing_tensor(path, name)
-            if tensors[name].shape != shape:
-                raise PotluckError(
-                    f'{path}: the tensor "{name}" has shape {tuple(tensors[name].shape)}, but '
-                    f"this potluck builds the model with {tuple(shape)}. Use potluck "
-                    f"{facts['potluck']}, which wrote it."
-                )
+        built = dict(zip(layout.names, layout.shapes, strict=True))
+        built |= {name: buffer.shape for name, buffer in buffers.items()}
+        found = {name: tensor.shape for name, tensor in tensors.items()}
+        if odd := [name for name in {**built, **found} if built.get(name) != found.get(name)]:
+            raise PotluckError(
+                f"{self._model.with_suffix('.safetensors')}: the tensors are not those of the "
+                f'model that this potluck builds; "{odd[0]}" is the first to differ. Use potluck '
+                f"{facts['potluck']}, which wrote it."
+            )
         state = ServerState(
             round=facts["rounds"],
             theta=layout.flatten(tensors),
@@ -243,10 +240,6 @@ class RunFolder:
     @property
     def _model(self) -> Path:
         return self.path / "model"
-
-
-def _sizes(facts: Mapping[str, Any]) -> dict[str, Any]:
-    return {"input_shape": tuple(facts["input_shape"]), "classes": len(facts["classes"])}
 
 
 def _dumped(study: Mapping[str, Any], **style: Any) -> str:

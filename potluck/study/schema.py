@@ -28,6 +28,7 @@ from potluck.methods import METHODS
 from potluck.models import MODELS
 from potluck.study.explain import explain
 from potluck.study.options import complete
+from potluck.study.runfolder import hash_of
 from potluck.study.simulation import Simulation
 from potluck.study.sitefile import DataSource, read_toml
 
@@ -94,7 +95,10 @@ class RealFederation(Section):
 
 
 class Study(Section):
-    """A whole study. Either `simulation` or `federation` says where the data comes from."""
+    """A whole study. Either `simulation` or `federation` says where the data comes from.
+
+    `folder` is what relative paths are relative to; reading a file sets it to the file's folder.
+    """
 
     name: str = Field(default="study", min_length=1)
     seed: int = 0
@@ -113,6 +117,7 @@ class Study(Section):
     run: Run = Run()
     simulation: Simulation | None = None
     federation: RealFederation | None = None
+    folder: str = "."
 
     @field_validator("model", mode="before")
     @classmethod
@@ -142,6 +147,10 @@ class Study(Section):
         """The study with every default filled in, as plain JSON values."""
         return self.model_dump(mode="json")
 
+    def hash(self) -> str:
+        """Tells studies apart; where their files lie does not count."""
+        return hash_of({key: value for key, value in self.resolved().items() if key != "folder"})
+
 
 def read_study(path: Path, overrides: Sequence[str] = (), scale: str | None = None) -> Study:
     """Read and check a study file.
@@ -152,6 +161,7 @@ def read_study(path: Path, overrides: Sequence[str] = (), scale: str | None = No
       scale:     the name of a [scales.NAME] table in the file whose values replace others.
     """
     table = _read_json(path) if path.suffix == ".json" else read_toml(path)
+    table.setdefault("folder", str(path.resolve().parent))
     scales = table.pop("scales", {})
     if scale is not None:
         if scale not in scales:

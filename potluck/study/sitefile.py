@@ -2,7 +2,7 @@
 
 import tomllib
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, NamedTuple
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 from torch import Tensor
@@ -15,6 +15,20 @@ from potluck.federation import Site
 from potluck.labels import LabelSpace
 from potluck.study.explain import explain
 from potluck.study.views import DeclaredView
+
+
+class Loaded(NamedTuple):
+    """Samples as a source holds them.
+
+    Args:
+      inputs:  (N, ...) samples.
+      labels:  what is written about each, or None.
+      columns: names of the input columns of a table; None for images and arrays.
+    """
+
+    inputs: Tensor
+    labels: Any
+    columns: tuple[str, ...] | None = None
 
 
 class Source(BaseModel):
@@ -32,10 +46,10 @@ class TableSource(Source):
     features: list[str] | None = None
     separator: str | None = None
 
-    def read(self, folder: Path) -> tuple[Tensor, Any]:
-        """Inputs (N, D) and labels."""
+    def read(self, folder: Path) -> Loaded:
+        """Read the table; paths are relative to `folder`."""
         table = read_table(folder / self.path, self.features, self.label, self.separator)
-        return table.features, table.labels
+        return Loaded(table.features, table.labels, table.columns)
 
 
 class ImageSource(Source):
@@ -49,8 +63,8 @@ class ImageSource(Source):
     size: tuple[int, int] | None = None
     mode: Literal["L", "RGB"] = "RGB"
 
-    def read(self, folder: Path) -> tuple[Tensor, Any]:
-        """Inputs (N, C, H, W) and labels."""
+    def read(self, folder: Path) -> Loaded:
+        """Read the images; paths are relative to `folder`."""
         table = None if self.table is None else folder / self.table
         samples = read_images(
             folder / self.path,
@@ -60,7 +74,7 @@ class ImageSource(Source):
             size=self.size,
             mode=self.mode,
         )
-        return samples.inputs, samples.labels
+        return Loaded(samples.inputs, samples.labels)
 
 
 class ArraySource(Source):
@@ -71,10 +85,10 @@ class ArraySource(Source):
     inputs: str = "x"
     labels: str | None = "y"
 
-    def read(self, folder: Path) -> tuple[Tensor, Any]:
-        """Inputs (N, ...) and labels."""
+    def read(self, folder: Path) -> Loaded:
+        """Read the arrays; paths are relative to `folder`."""
         samples = read_arrays(folder / self.path, self.inputs, self.labels)
-        return samples.inputs, samples.labels
+        return Loaded(samples.inputs, samples.labels)
 
 
 DataSource = Annotated[TableSource | ImageSource | ArraySource, Field(discriminator="kind")]
@@ -99,8 +113,13 @@ def read_site_file(path: Path) -> SiteFile:
         raise PotluckError(explain(error, SiteFile, str(path))) from None
 
 
-def load_site(path: Path, space: LabelSpace) -> Site:
-    """The site that a site file describes, over the target classes.
+def is_site_file(path: Path) -> bool:
+    """Whether a TOML file describes a site (it has data and a view), not a study."""
+    return path.suffix == ".toml" and {"data", "view"} & read_toml(path).keys() != set()
+
+
+def load_site(path: Path, space: LabelSpace) -> tuple[Site, tuple[str, ...] | None]:
+    """The site that a site file describes, over the target classes, and its input columns.
 
     Args:
       path:  the site file; paths in it are relative to its folder.
@@ -108,12 +127,12 @@ def load_site(path: Path, space: LabelSpace) -> Site:
     """
     declared = read_site_file(path)
     try:
-        inputs, labels = declared.data.read(path.parent)
-        view, observed = declared.view.view(space, labels, path.parent)
+        loaded = declared.data.read(path.parent)
+        view, observed = declared.view.view(space, loaded.labels, path.parent)
     except PotluckError as error:
         raise PotluckError(f'{path}: site "{declared.name}": {error}') from None
     try:
-        return Site.of(declared.name, inputs, view, observed)
+        return Site.of(declared.name, loaded.inputs, view, observed), loaded.columns
     except PotluckError as error:
         raise PotluckError(f"{path}: {error}") from None
 
@@ -121,11 +140,19 @@ def load_site(path: Path, space: LabelSpace) -> Site:
 def read_toml(path: Path) -> dict[str, Any]:
     """A TOML file as a table, or an error that names the file and the line."""
     try:
-        with path.open("rb") as file:
-            return tomllib.load(file)
+        text = path.read_text(encoding="utf-8")
     except FileNotFoundError:
         raise PotluckError(f"{path}: there is no such file.") from None
     except IsADirectoryError:
         raise PotluckError(f"{path} is a folder; give the TOML file itself.") from None
-    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+    except UnicodeDecodeError as error:
         raise PotluckError(f"{path} is not valid TOML: {error}.") from None
+    return read_toml_text(text, str(path))
+
+
+def read_toml_text(text: str, where: str) -> dict[str, Any]:
+    """TOML text as a table; `where` says in messages where it came from."""
+    try:
+        return tomllib.loads(text)
+    except tomllib.TOMLDecodeError as error:
+        raise PotluckError(f"{where} is not valid TOML: {error}.") from None

@@ -1,0 +1,193 @@
+"""What people see in the terminal: tables, progress, verdicts."""
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+
+from rich.console import Console
+from rich.markup import escape
+from rich.progress import (
+    BarColumn,
+    MofNCompleteColumn,
+    Progress,
+    ProgressColumn,
+    TextColumn,
+    TimeElapsedColumn,
+    TimeRemainingColumn,
+)
+from rich.table import Table
+
+from potluck.demo import Outcome, Row
+from potluck.engines import Evaluation, Record
+from potluck.federation import Federation, Site
+from potluck.labels import Identifiability
+from potluck.study.build import Prepared
+from potluck.study.execute import OnRound
+from potluck.study.schema import Study
+from potluck.training import Trained
+
+out = Console(highlight=False)
+err = Console(stderr=True, highlight=False)
+
+
+def complain(message: object) -> None:
+    """Say what went wrong, on standard error."""
+    err.print(f"[bold red]error:[/] {escape(str(message))}", soft_wrap=True)
+
+
+def show_sites(federation: Federation, found: Identifiability) -> None:
+    """A table of what each site brings."""
+    table = Table(title="What each site brings", title_justify="left")
+    table.add_column("site")
+    table.add_column("labels")
+    table.add_column("samples", justify="right")
+    table.add_column("a sample's label, for example")
+    table.add_column("tells apart alone", justify="right")
+    everyone = [*federation.sites, *([federation.server] if federation.server else [])]
+    needed = len(federation.space) - 1
+    for site in everyone:
+        contribution = found.sites[site.name]
+        private = ", private" if site.view.private else ""
+        table.add_row(
+            escape(site.name),
+            site.view.kind + private,
+            f"{len(site):,}",
+            escape(_example(site)),
+            f"{contribution.alone}/{needed}",
+        )
+    out.print(table)
+    colour = "green" if found.complete else "yellow"
+    out.print(f"[{colour}]{escape(found.verdict())}[/]", soft_wrap=True)
+
+
+def _example(site: Site) -> str:
+    name = site.view.symbols.names[int(site.symbols[0])]
+    if site.view.kind == "bags":
+        mix = site.view.proportions[int(site.symbols[0])]
+        top = mix.topk(min(2, len(mix)))
+        shares = ", ".join(
+            f"{float(p):.0%} {site.view.space.names[int(k)]}"
+            for p, k in zip(top.values, top.indices, strict=True)
+        )
+        return f"bag {name}: {shares}, …"
+    return name if len(name) <= 40 else name[:39] + "…"
+
+
+def _bar(*columns: ProgressColumn) -> Progress:
+    return Progress(
+        TextColumn("{task.description}"),
+        BarColumn(),
+        MofNCompleteColumn(),
+        *columns,
+        TimeElapsedColumn(),
+        TextColumn("left"),
+        TimeRemainingColumn(),
+        console=out,
+        disable=not out.is_terminal,
+    )
+
+
+@contextmanager
+def progress(rounds: int, done: int = 0, title: str = "training") -> Iterator[OnRound]:
+    """A live bar with accuracy and time left; nothing when the output is not a terminal.
+
+    Yields:
+      a function that takes each round's record.
+    """
+    bar = _bar(TextColumn("{task.fields[accuracy]}"))
+    with bar:
+        task = bar.add_task(escape(title), total=rounds, completed=done, accuracy="")
+
+        def advance(record: Record) -> None:
+            bar.advance(task)
+            if test := record.get("test"):
+                bar.update(task, accuracy=f"accuracy {test['accuracy']:.1%}")
+
+        yield advance
+
+
+def show_evaluation(evaluation: Evaluation, names: Sequence[str]) -> None:
+    """Accuracy, loss, and accuracy per class."""
+    out.print(f"accuracy [bold]{evaluation.accuracy:.2%}[/], loss {evaluation.loss:.4f}")
+    table = Table(title="Per class", title_justify="left")
+    table.add_column("class")
+    table.add_column("accuracy", justify="right")
+    for name, value in zip(names, evaluation.per_class, strict=True):
+        shown = "no samples" if value != value else f"{value:.1%}"
+        table.add_row(escape(name), shown)
+    out.print(table)
+
+
+def show_choices(title: str, rows: Sequence[tuple[str, str, Mapping[str, str]]]) -> None:
+    """A table of named things: name, what it is, options with defaults."""
+    table = Table(title=title, title_justify="left")
+    table.add_column("name", style="bold", no_wrap=True)
+    table.add_column("what it is")
+    table.add_column("options")
+    for name, what, options in rows:
+        listed = ", ".join(f"{key} = {value}" for key, value in options.items())
+        table.add_row(escape(name), escape(what), escape(listed))
+    out.print(table)
+
+
+@contextmanager
+def counting(total: int, title: str) -> Iterator[Callable[[], None]]:
+    """A live bar over `total` pieces of work.
+
+    Yields:
+      a function to call after each.
+    """
+    bar = _bar()
+    with bar:
+        task = bar.add_task(escape(title), total=total)
+        yield lambda: bar.update(task, advance=1)
+
+
+def show_result(trained: Trained, folder: Path) -> None:
+    """The outcome of a run, and where it lies."""
+    test = trained.history[-1].get("test")
+    if test is not None:
+        out.print(
+            f"test accuracy after {trained.state.round} rounds: [bold]{test['accuracy']:.2%}[/]"
+        )
+    out.print(f"model and history: {folder}", markup=False)
+
+
+def show_plan(study: Study, prepared: Prepared) -> None:
+    """What a run would do."""
+    recipe, size = prepared.recipe, len(prepared.network.layout)
+    cohort = recipe.cohort or len(prepared.federation.sites)
+    out.print(
+        f"{study.method['name']} with {study.federated['name']}: {recipe.rounds} rounds of "
+        f"{cohort} of {len(prepared.federation.sites)} sites, {study.model['name']} with "
+        f"{size:,} parameters, on {prepared.device.type}.",
+        markup=False,
+        soft_wrap=True,
+    )
+
+
+def show_demo(outcome: Outcome) -> None:
+    """Each site alone, the federation, and full supervision."""
+    table = Table(title="Test accuracy, mean ± sd over seeds", title_justify="left")
+    table.add_column("trained on")
+    table.add_column("labels")
+    table.add_column("accuracy", justify="right")
+    for row in outcome.alone:
+        _add_row(table, row, style="dim" if row is not outcome.best_alone else "")
+    table.add_section()
+    _add_row(table, outcome.together, style="bold green")
+    _add_row(table, outcome.supervised)
+    out.print(table)
+    gain = outcome.together.mean - outcome.best_alone.mean
+    out.print(
+        f"Together, the sites reach {outcome.together.mean:.1%}: {100 * gain:.1f} points above "
+        f"the best site alone ({escape(outcome.best_alone.name)}, {outcome.best_alone.mean:.1%}), "
+        f"and {100 * (outcome.supervised.mean - outcome.together.mean):.1f} below what exact "
+        "labels for all the same images would give.",
+        soft_wrap=True,
+    )
+
+
+def _add_row(table: Table, row: Row, style: str = "") -> None:
+    accuracy = f"{100 * row.mean:.1f} ± {100 * row.deviation:.1f} %"
+    table.add_row(escape(row.name), escape(row.labels), accuracy, style=style)

@@ -1,0 +1,95 @@
+"""Run a study into a run folder, or go on with one that was stopped."""
+
+from collections.abc import Callable
+from pathlib import Path
+
+import torch
+
+from potluck.engines import Record, ServerState, run, start
+from potluck.errors import PotluckError
+from potluck.study import checkpoint
+from potluck.study.build import Prepared, prepare
+from potluck.study.runfolder import RunFolder
+from potluck.study.schema import Study, parse_study
+from potluck.training import Trained
+
+OnRound = Callable[[Record], None]
+
+
+def run_study(study: Study, prepared: Prepared, out: Path, on_round: OnRound) -> Trained:
+    """Run a study from its first round.
+
+    Args:
+      study:    the study.
+      prepared: what `prepare` made of it.
+      out:      the run folder to make.
+      on_round: called with each round's record.
+    """
+    folder = RunFolder.create(out, study.resolved(), study.hash())
+    state = start(prepared.network, prepared.recipe, prepared.federation, prepared.device)
+    return _go_on(study, prepared, folder, state, on_round)
+
+
+def open_run(out: Path) -> tuple[Study, RunFolder]:
+    """The study of a run folder, and the folder."""
+    folder = RunFolder.open(out)
+    return parse_study(folder.study(), str(out / "study.json")), folder
+
+
+def resume_run(
+    study: Study, prepared: Prepared, folder: RunFolder, on_round: OnRound, skip: int = 0
+) -> Trained:
+    """Go on with a run from its newest checkpoint; the result is as if it had never stopped.
+
+    Args:
+      study:    the study of the run folder.
+      prepared: what `prepare` made of it.
+      folder:   the run folder.
+      on_round: called with each further round's record.
+      skip:     how many of the newest checkpoints to pass over (a damaged one, say).
+    """
+    if folder.finished:
+        raise PotluckError(f"{folder.path}: this run is finished; there is nothing to resume.")
+    if checkpoint.available(folder.checkpoints):
+        state = checkpoint.load(folder.checkpoints, study.hash(), prepared.device, skip)
+    else:
+        # Stopped before the first checkpoint: nothing is lost by starting over.
+        state = start(prepared.network, prepared.recipe, prepared.federation, prepared.device)
+    folder.truncate_history(state.round)
+    return _go_on(study, prepared, folder, state, on_round)
+
+
+def _go_on(
+    study: Study, prepared: Prepared, folder: RunFolder, state: ServerState, on_round: OnRound
+) -> Trained:
+    if study.run.threads is not None:
+        torch.set_num_threads(study.run.threads)
+    rounds, every = prepared.recipe.rounds, study.run.checkpoint_every
+
+    def keep(state: ServerState, record: Record) -> None:
+        folder.append(record)
+        if state.round % every == 0 or state.round == rounds:
+            checkpoint.save(state, study.hash(), folder.checkpoints)
+        on_round(record)
+
+    state = run(
+        prepared.network,
+        prepared.recipe,
+        prepared.federation,
+        prepared.engine,
+        state,
+        keep,
+        study.run.evaluate_every,
+    )
+    trained = Trained(prepared.federation.space, prepared.network, state, folder.history())
+    columns = None if prepared.columns is None else list(prepared.columns)
+    folder.save_model(
+        trained,
+        model=study.model,
+        input_shape=tuple(prepared.federation.sites[0].inputs.shape[1:]),
+        made={"study": study.name, "method": study.method["name"], "columns": columns},
+    )
+    return trained
+
+
+__all__ = ["OnRound", "open_run", "prepare", "resume_run", "run_study"]
