@@ -1,5 +1,7 @@
 """Methods: what happens at a site and at the server."""
 
+from potluck.methods.candidate_targets import CandidateTargets
+from potluck.methods.fedpll_laar import FedPLLLAAR
 from potluck.methods.likelihood import Likelihood
 from potluck.methods.method import (
     Arrival,
@@ -15,14 +17,20 @@ from potluck.methods.method import (
     SiteData,
 )
 
-METHODS: dict[str, type[Method]] = {"likelihood": Likelihood}
+METHODS: dict[str, type[Method]] = {
+    "candidate-targets": CandidateTargets,
+    "fedpll-laar": FedPLLLAAR,
+    "likelihood": Likelihood,
+}
 
 __all__ = [
     "METHODS",
     "Arrival",
     "AtServer",
     "Batch",
+    "CandidateTargets",
     "Differentiate",
+    "FedPLLLAAR",
     "Gradient",
     "Likelihood",
     "LocalModel",

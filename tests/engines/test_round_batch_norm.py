@@ -93,14 +93,12 @@ def test_local_evaluates_the_global_model_with_the_average_of_the_sites_statisti
     recipe = pl.Recipe(rounds=2, local=whole(steps=1), batch_norm="local")
     test = (table(9, 1.0, 3), torch.arange(9) % 2)
     joint = federation(test=test)
-    history = []
     trained = pl.train(joint, recipe, Classifier(nn.BatchNorm1d(2), nn.Linear(2, 2)).double())
-    history = trained.history
     state = trained.state
     means = [state.sites[s.name].buffers["encoder.running_mean"] for s in joint.sites]
     assert torch.allclose(state.buffers["encoder.running_mean"], 0.25 * means[0] + 0.75 * means[1])
     expected = evaluate(trained.network, state.theta, state.buffers, *test)
-    assert history[-1]["test"]["loss"] == expected.loss
+    assert trained.history[-1]["test"]["loss"] == expected.loss
 
 
 def test_static_is_exactly_the_statistics_of_the_pooled_samples():
@@ -119,7 +117,9 @@ def test_static_on_one_site_and_one_batch_equals_torchs_own_statistics_in_every_
     theta, buffers = network.initial()
     found = static_buffers(buffers, [norm_sums(network, theta, buffers, inputs)])
     module = network.module(theta, buffers).train()
-    norms = [layer for layer in module.modules() if isinstance(layer, nn.modules.batchnorm._NormBase)]
+    norms = [
+        layer for layer in module.modules() if isinstance(layer, nn.modules.batchnorm._NormBase)
+    ]
     for layer in norms:
         layer.momentum = 1.0
     module(inputs)
@@ -151,14 +151,10 @@ def test_measuring_changes_nothing_and_draws_nothing():
     assert not any(m._forward_pre_hooks for m in network.measuring_module.modules())
 
 
-@pytest.mark.parametrize("count", [1, 2, 255, 256, 257, 513])
+@pytest.mark.parametrize("count", [2, 255, 256, 257, 513])
 def test_no_sample_is_lost_or_left_alone_in_a_chunk(count):
     network, inputs = shallow(), table(count, 1.0, 3)
     theta, buffers = network.initial()
-    if count == 1:
-        with pytest.raises(ValueError, match="more than 1 value"):
-            norm_sums(network, theta, buffers, inputs)
-        return
     sums = norm_sums(network, theta, buffers, inputs)
     assert sums["encoder.count"] == count
     assert torch.allclose(sums["encoder.sum"], inputs.sum(0))
@@ -175,7 +171,9 @@ def test_a_layer_without_running_statistics_is_left_alone():
 
 def test_fedbn_wants_local_statistics():
     recipe = pl.Recipe(rounds=1, federated=pl.FedBN())
-    with pytest.raises(PotluckError, match='fedbn.*but batch_norm is "average"; set batch_norm = '):
+    with pytest.raises(
+        PotluckError, match=r'fedbn.*but batch_norm is "average"; set batch_norm = '
+    ):
         recipe.check(federation())
     pl.Recipe(rounds=1, federated=pl.FedBN(), batch_norm="local").check(federation())
 

@@ -224,7 +224,7 @@ def test_what_a_site_sends_covers_the_encoder_and_its_own_rows_only(kind):
     for update in spy.updates:
         size = encoder + len(CLASSES[update.site]) * (5 + 1)
         assert update.delta.shape == update.aligned["control"].shape == (size,)
-        assert not (update.extras or update.buffers)
+        assert update.extras == update.buffers == {}
 
 
 def test_fedprox_leaves_a_private_head_out():

@@ -75,7 +75,7 @@ def test_scaffold_over_three_rounds_of_plain_sgd(weights, p):
     for _ in range(3):
         ends, new = [], []
         for gradient, control in zip((gradient_a, gradient_b), controls, strict=True):
-            y = descend(lambda z, g=gradient, k=control: g(z) - k + c, a, lr, steps)
+            y = descend(lambda z, g=gradient, k=control - c: g(z) - k, a, lr, steps)
             ends.append(y)
             new.append(control - c + (a - y) / (steps * lr))  # the paper's option II
         c = c + sum(q * (n - o) for q, n, o in zip(p, new, controls, strict=True))

@@ -45,4 +45,4 @@ def test_a_round_uses_the_rate_of_its_schedule():
 
 
 def test_schedules_are_known_by_name():
-    assert SCHEDULES == {"constant": pl.Constant, "cosine": pl.Cosine, "step": pl.Step}
+    assert {"constant": pl.Constant, "cosine": pl.Cosine, "step": pl.Step} == SCHEDULES

@@ -19,6 +19,7 @@ def weak() -> Compose:
 AUGMENTATIONS: dict[str, Callable[[], Augmentation]] = {
     "none": Identity,
     "flip": Flip,
+    "crop": Crop,
     "weak": weak,
     "rotate": Rotate,
     "randaugment": RandAugment,
