@@ -8,7 +8,8 @@ import torch
 from torch import Tensor
 
 from potluck.errors import PotluckError
-from potluck.labels.arrays import as_array, as_numbers
+from potluck.labels.arrays import as_array
+from potluck.labels.masks import as_mask, distinct_rows
 from potluck.labels.space import LabelSpace
 from potluck.labels.view import LabelView, full_normaliser, uniform_prior
 
@@ -28,8 +29,7 @@ def candidates(space: LabelSpace, sets: Any) -> LabelView:
              candidates of sample i. `candidate_mask` makes one from joined names.
     """
     _check_separator(space, SEPARATOR)
-    mask = as_mask(space, sets)
-    codebook = torch.unique(mask, dim=0)
+    codebook, _ = distinct_rows(as_mask(space, sets))
     return LabelView(
         kind="candidates",
         space=space,
@@ -69,32 +69,6 @@ def candidate_mask(
             )
         rows[i, [space.index(name) for name in names]] = True
     return rows[torch.from_numpy(inverse)]
-
-
-def as_mask(space: LabelSpace, sets: Any) -> Tensor:
-    """Check candidate sets given as a matrix: (N, K) bool, 0/1 entries, no empty row."""
-    values = torch.from_numpy(as_numbers("the candidate matrix", sets))
-    if values.ndim != 2 or values.shape[1] != len(space):
-        raise PotluckError(
-            f"candidate sets must be a matrix of samples × {len(space)} classes; "
-            f"found shape {tuple(values.shape)}."
-        )
-    mask = values.bool()
-    if not torch.equal(mask.to(values.dtype), values):
-        row, column = (mask.to(values.dtype) != values).nonzero()[0].tolist()
-        raise PotluckError(
-            f"a candidate matrix holds 1 for a candidate and 0 otherwise; sample {row} has "
-            f'{values[row, column]:g} for the class "{space.names[column]}".'
-        )
-    if len(mask) == 0:
-        raise PotluckError("the candidate matrix has no rows; it needs one per sample.")
-    if (empty := ~mask.any(1)).any():
-        raise PotluckError(
-            f"the candidate set of sample {int(empty.nonzero()[0])} is empty "
-            f"({int(empty.sum())} in all); every sample needs at least one candidate "
-            "(mark all classes for a sample nothing is known about)."
-        )
-    return mask
 
 
 def _check_separator(space: LabelSpace, separator: str) -> None:

@@ -55,12 +55,14 @@ class Contribution:
       alone: of the K−1 independent directions, how many it settles by itself.
       only:  how many are settled by nobody else.
       groups: classes that the site by itself cannot tell apart (groups of two or more).
+      helpers: the sites that settle something that it leaves open.
     """
 
     kind: str
     alone: int
     only: int
     groups: tuple[tuple[str, ...], ...]
+    helpers: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -108,6 +110,20 @@ class Identifiability:
                 "(no site sees them all together, or there are too few different bags)."
             )
         return " ".join(lines)
+
+    def shortfalls(self) -> list[str]:
+        """A sentence about each site that cannot separate all classes alone, and who helps it."""
+        needed = len(self.space) - 1
+        return [
+            f'Site "{name}" ({site.kind}) settles {site.alone} of {needed} class contrasts alone; '
+            + (
+                f"what it lacks comes from {_some(site.helpers)}."
+                if site.helpers
+                else "none helps."
+            )
+            for name, site in self.sites.items()
+            if site.alone < needed
+        ]
 
 
 def identifiability(views: Mapping[str, LabelView]) -> Identifiability:

@@ -9,7 +9,8 @@ import torch
 from torch import Tensor
 
 from potluck.errors import PotluckError
-from potluck.labels.arrays import as_array, as_numbers
+from potluck.labels.arrays import as_array
+from potluck.labels.masks import as_mask, distinct_rows
 from potluck.labels.space import LabelSpace
 
 Labels = Sequence[Any] | np.ndarray | Tensor
@@ -85,8 +86,8 @@ class LabelView:
         """Encode what a site wrote down for its samples.
 
         Args:
-          labels: names of symbols, their indices, (count, K) codebook rows (e.g. candidate
-                  masks), or None where there is only one symbol.
+          labels: names of symbols, their indices, (count, K) rows of marks (candidate sets, or
+                  one-hot classes), or None where there is only one symbol.
           count:  how many samples the site has.
 
         Returns:
@@ -105,8 +106,7 @@ class LabelView:
                 f"there are {count} samples but {len(values)} labels; give one label per sample."
             )
         if values.ndim == 2:
-            rows = torch.from_numpy(as_numbers("label rows", values).astype(np.float64))
-            symbols = _match_rows(rows, self.codebook)
+            symbols = _match_rows(as_mask(self.space, values), self.codebook)
         else:
             symbols = self.symbols.encode(values)
         self._check_possible(symbols)
@@ -144,22 +144,16 @@ class LabelView:
         )
 
 
-def _match_rows(rows: Tensor, codebook: Tensor) -> Tensor:
-    """For each (N, K) row, the index of the equal codebook row."""
-    if rows.shape[1] != codebook.shape[1]:
+def _match_rows(mask: Tensor, codebook: Tensor) -> Tensor:
+    """For each (N, K) row of marks, the index of the codebook row that equals it."""
+    rows, index = distinct_rows(torch.cat([codebook == 1, mask]))
+    symbol_of = torch.full((len(rows),), -1)
+    symbol_of[index[: len(codebook)]] = torch.arange(len(codebook))
+    found = symbol_of[index[len(codebook) :]]
+    if (wrong := (found < 0) | (codebook[found] != mask).any(1)).any():
         raise PotluckError(
-            f"label rows have {rows.shape[1]} entries but there are {codebook.shape[1]} target "
-            "classes; give one entry per class."
-        )
-    _, inverse = torch.unique(torch.cat([codebook, rows]), dim=0, return_inverse=True)
-    known, asked = inverse[: len(codebook)], inverse[len(codebook) :]
-    symbol_of = torch.full((int(inverse.max()) + 1,), -1)
-    symbol_of[known] = torch.arange(len(codebook))
-    found = symbol_of[asked]
-    if (found < 0).any():
-        raise PotluckError(
-            f"the label row of sample {int((found < 0).nonzero()[0])} is none of those that the "
-            "view was made with; make the view from the same rows."
+            f"the label row of sample {int(wrong.nonzero()[0])} is none of those that the view "
+            "was made with; make the view from the same rows."
         )
     return found
 

@@ -41,6 +41,7 @@ class SiteData:
       log_b:   (K,) log normaliser.
       prior:   (K,) class prior of the target population.
       truth:   (N,) true classes or None; for metrics only.
+      names:   what the site calls its Z symbols.
     """
 
     inputs: Tensor
@@ -49,6 +50,7 @@ class SiteData:
     log_b: Tensor
     prior: Tensor
     truth: Tensor | None = None
+    names: tuple[str, ...] = ()
 
     @property
     def log_proportions(self) -> Tensor:
@@ -67,6 +69,7 @@ class SiteData:
             log_b=view.normaliser.log().float().to(device),
             prior=view.prior.float().to(device),
             truth=site.truth,
+            names=view.symbols.names,
         )
 
     def __len__(self) -> int:

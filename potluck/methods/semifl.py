@@ -29,7 +29,7 @@ from potluck.messages import Tensors
 from potluck.methods.augmented import Augment
 from potluck.methods.likelihood import Likelihood
 from potluck.methods.method import AtServer, Batch, LocalModel, Method, Plan, SiteData
-from potluck.methods.target_labels import certain, check_target_labels
+from potluck.methods.target_labels import certain, check_target_labels, exactly_labelled
 from potluck.methods.views import check_views, seen, view_draws
 
 
@@ -58,7 +58,7 @@ class SemiFL(Method):
         if not self.alpha > 0:
             raise PotluckError(f"method.alpha is {self.alpha}; mixup needs it above 0.")
         check_views({"weak": self.weak, "strong": self.strong}, federation)
-        check_target_labels("semifl", federation)
+        check_target_labels("semifl", federation, exactly_labelled)
 
     def plan(
         self,
@@ -104,9 +104,7 @@ class SemiFL(Method):
         """The server trains on its own labelled samples, in their weak view."""
         return AtServer(Likelihood(augment=self.weak))
 
-    def weak_scores(
-        self, model: LocalModel, site: SiteData, generator: torch.Generator
-    ) -> Tensor:
+    def weak_scores(self, model: LocalModel, site: SiteData, generator: torch.Generator) -> Tensor:
         """(N, K) log class posteriors of the received model on one weak view of each sample."""
         everything = [torch.arange(len(site))]
         (draws,) = view_draws({"weak": self.weak}, site.inputs, everything, generator)

@@ -1,5 +1,7 @@
 """Who has labels of the target classes."""
 
+from collections.abc import Callable
+
 import torch
 
 from potluck.errors import PotluckError
@@ -21,22 +23,34 @@ def separates(site: SiteData) -> bool:
     return int(torch.linalg.matrix_rank(codebook)) == codebook.shape[1]
 
 
-def check_target_labels(method: str, federation: Federation) -> None:
+def exactly_labelled(site: SiteData) -> bool:
+    """Whether a site's labels are the target classes themselves, all of them."""
+    return certain(site) and separates(site)
+
+
+def check_target_labels(
+    method: str, federation: Federation, suits: Callable[[SiteData], bool] = separates
+) -> None:
     """Raise a clear error unless the server or a site has labels of the target classes.
 
     Args:
       method:     its name, for the message.
       federation: who takes part.
+      suits:      which sites' labels will do; the server's need only separate the classes.
     """
-    everyone = [*federation.sites, *([federation.server] if federation.server else [])]
-    if not any(separates(SiteData.of(site)) for site in everyone):
-        server = "the server has no data"
-        if federation.server is not None:
-            server = f"the server's labels ({federation.server.view.kind}) do not"
+    server = federation.server
+    if server is not None and separates(SiteData.of(server)):
+        return
+    if not any(suits(SiteData.of(site)) for site in federation.sites):
+        lacks = (
+            "the server has no data of its own"
+            if server is None
+            else f"the server's labels ({server.view.kind}) do not"
+        )
         raise PotluckError(
-            f"method {method} learns the target classes from somebody whose labels tell all of "
-            f"them apart, but {server} and no site's do. Give the server some samples with exact "
-            "or noisy labels (simulation.server, or federation.server), or add such a site."
+            f"method {method} needs somebody whose labels tell all target classes apart, but "
+            f"{lacks}, and no site's labels do. Give the server some samples with exact labels "
+            "(simulation.server, or federation.server), or add a site that has them."
         )
 
 

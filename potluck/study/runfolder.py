@@ -179,8 +179,8 @@ class RunFolder:
         """
         if not self.finished:
             raise PotluckError(
-                f"{self.path}: the run has no final model yet ({len(self.history())} rounds are "
-                f"done). Finish it: potluck resume {self.path}"
+                f"{self.path}: the run has no final model yet (rounds done: "
+                f"{len(self.history())}). Finish it: potluck resume {self.path}"
             )
         try:
             return self._read_model(device)

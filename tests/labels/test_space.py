@@ -88,7 +88,7 @@ def test_names_that_cannot_be_told_apart_are_refused(names: object, message: str
         (["xylophone"], 'unknown label "xylophone". Known: cat, dog, horse'),
         (
             [0, 3],
-            'label index 3 is outside 0…2: whole numbers are positions in the list of names, '
+            "label index 3 is outside 0…2: whole numbers are positions in the list of names, "
             r'counted from 0 \("cat", "dog", "horse"\)\. Write labels as text if they are names',
         ),
         ([0, -1], "label index -1 is outside 0…2"),

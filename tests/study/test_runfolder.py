@@ -294,7 +294,7 @@ def test_the_model_says_how_it_was_made_but_not_who_has_what(folder: RunFolder) 
 
 def test_a_run_without_a_model_is_not_finished(folder: RunFolder) -> None:
     folder.append({"round": 1})
-    with pytest.raises(PotluckError, match=r"no final model yet \(1 rounds are done\)") as caught:
+    with pytest.raises(PotluckError, match=r"no final model yet \(rounds done: 1\)") as caught:
         folder.load_model()
     assert f"potluck resume {folder.path}" in str(caught.value)
 
@@ -322,7 +322,7 @@ def test_a_damaged_model_is_refused(folder: RunFolder, name: str) -> None:
 
 @pytest.mark.parametrize("change", ["missing", "superfluous", "reshaped"])
 def test_a_model_that_this_version_would_build_otherwise_is_refused(
-    folder: RunFolder, monkeypatch: pytest.MonkeyPatch, change: str
+    folder: RunFolder, change: str
 ) -> None:
     model, shape = MODELS[1]
     original = trained(model, shape)

@@ -1,0 +1,93 @@
+"""`fedrep`: one encoder, heads of the sites' own (Collins et al., ICML 2021).
+
+    site     f = head_c(encoder(x)) over its own symbols; sends the encoder, keeps head_c
+    server   averages the encoders, then trains its own samples with the model's head
+
+Two ways to train a site. The FedMT papers train encoder and head together: head_epochs = 0.
+The authors of FedRep train the head alone in the first epochs of a round, then the encoder
+alone: head_epochs = 10 with local.epochs = 11 is their default. (A part that is at rest gets no
+gradient; momentum and weight decay of the local optimiser still act on it. Their last step, a
+fine-tuning of the heads, matters only for predictions in the sites' own spaces and is left out.)
+
+Only the server trains the model's own head. The FedMT papers average the server's encoder with
+the sites'; here the server trains after the average.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+import torch
+from torch import Tensor
+from torch.nn.functional import cross_entropy
+
+from potluck.errors import PotluckError
+from potluck.federation import Federation
+from potluck.messages import Tensors
+from potluck.methods.augmented import Augmented
+from potluck.methods.heads import first_head, with_head
+from potluck.methods.likelihood import Likelihood
+from potluck.methods.method import AtServer, Batch, LocalModel, Plan, SiteData
+from potluck.methods.target_labels import check_server_labels
+from potluck.models.network import Network
+
+
+@dataclass(frozen=True)
+class FedRep(Augmented):
+    """A shared encoder with personal heads.
+
+    Args:
+      augment:     how training images are varied.
+      head_epochs: how many of a round's epochs train the head alone; the rest then train the
+                   encoder alone. 0 trains both together.
+    """
+
+    head_epochs: int = 0
+
+    def check(self, federation: Federation) -> None:
+        """The model's own head learns at the server only."""
+        super().check(federation)
+        if self.head_epochs < 0:
+            raise PotluckError(f"method.head_epochs is {self.head_epochs}; it is 0 or more.")
+        check_server_labels("fedrep", federation)
+
+    def personal(self, site: SiteData, network: Network) -> Tensors:
+        """A head over the site's symbols."""
+        return first_head(site, network)
+
+    def draw(
+        self, site: SiteData, plan: Plan, batches: Sequence[Tensor], generator: torch.Generator
+    ) -> list[Tensors]:
+        """The augmentation's numbers; and which part learns in each step."""
+        steps = super().draw(site, plan, batches, generator)
+        if self.head_epochs:
+            sizes = torch.tensor([len(batch) for batch in batches])
+            head = (sizes.cumsum(0) <= self.head_epochs * len(plan.pool)).to(site.inputs.device)
+            steps = [step | {"head": flag} for step, flag in zip(steps, head, strict=True)]
+        return steps
+
+    def loss(
+        self,
+        model: LocalModel,
+        site: SiteData,
+        plan: Plan,
+        batch: Batch,
+        shared: Tensors,
+        state: Tensors,
+    ) -> tuple[Tensor, Tensors]:
+        """Cross-entropy over the site's own symbols."""
+        head = model.personal
+        if self.head_epochs:
+            learns = batch.draws["head"]
+            head = {name: _learning(value, learns) for name, value in head.items()}
+            model = replace(model, theta=_learning(model.theta, ~learns))
+        logits = with_head(model, head, self.inputs(site, batch))
+        return cross_entropy(logits, site.symbols[batch.index]), state
+
+    def at_server(self) -> AtServer:
+        """The server trains encoder and head on its own samples."""
+        return AtServer(Likelihood(augment=self.augment))
+
+
+def _learning(value: Tensor, flag: Tensor) -> Tensor:
+    """The same value, with a gradient only where the flag is set."""
+    return torch.where(flag, value, value.detach())

@@ -1,0 +1,29 @@
+"""Heads of a site's own, over its symbols, on the encoder that all sites share."""
+
+import torch
+from torch import Tensor
+
+from potluck.messages import Tensors
+from potluck.methods.method import LocalModel, SiteData
+from potluck.models.network import HEAD, Network
+
+
+def first_head(site: SiteData, network: Network) -> Tensors:
+    """The first values of a head over a site's Z symbols: rows of the model's own random head.
+
+    Args:
+      site:    the site; beyond the model's K rows, they repeat.
+      network: the model.
+    """
+    parts = network.layout.unflatten(network.initial()[0].to(site.inputs.device))
+    rows = torch.arange(len(site.log_a)) % len(parts["head.weight"])
+    return {name: parts[name][rows] for name in HEAD if name in parts}
+
+
+def with_head(model: LocalModel, head: Tensors, inputs: Tensor) -> Tensor:
+    """(B, ...) → (B, Z) logits in training mode with another head on the model's encoder."""
+    layout = model.network.layout
+    parts = layout.unflatten(model.theta) | head
+    theta = torch.cat([parts[name].flatten() for name in layout.names])
+    other = model.network.narrowed(len(head["head.weight"]))
+    return other.train(theta, model.buffers, inputs)
