@@ -59,8 +59,11 @@ def run(
 def resume(
     folder: RunPath,
     previous: Annotated[
-        bool, typer.Option("--previous", help="Pass over the newest checkpoint (a damaged one).")
-    ] = False,
+        int,
+        typer.Option(
+            "--previous", count=True, help="Pass over the newest checkpoint (a damaged one)."
+        ),
+    ] = 0,
 ) -> None:
     """Go on with a run that was stopped; the result is as if it had never been."""
     from potluck import console
@@ -68,10 +71,9 @@ def resume(
     from potluck.study.execute import open_run, prepare, resume_run
 
     study, opened = open_run(folder)
-    skip = 1 if previous else 0
-    done = next(iter(checkpoint.available(opened.checkpoints)[skip:]), 0)
+    done = next(iter(checkpoint.available(opened.checkpoints)[previous:]), 0)
     with console.progress(study.rounds, done, title=study.name) as on_round:
-        trained = resume_run(study, prepare(study), opened, on_round, skip)
+        trained = resume_run(study, prepare(study), opened, on_round, previous)
     console.show_result(trained, folder)
 
 

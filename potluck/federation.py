@@ -84,7 +84,7 @@ class Federation:
             raise PotluckError("a federation needs at least one site.")
         space = sites[0].view.space
         if test is not None:
-            test = (test[0], space.encode(test[1]))
+            test = (test[0], _test_classes(space, test[1]))
         federation = cls(space, tuple(sites), server, test)
         federation.check()
         return federation
@@ -111,7 +111,7 @@ class Federation:
                     "it needs one class per sample, and at least one sample."
                 )
             _check_inputs("the test set", inputs, first)
-            self.space.encode(classes)
+            _test_classes(self.space, classes)
 
     def identifiability(self) -> Identifiability:
         """What the sites' views (and the server's) can separate."""
@@ -128,6 +128,13 @@ class Federation:
             server=None if self.server is None else self.server.to(device),
             test=None if self.test is None else (self.test[0].to(device), self.test[1].to(device)),
         )
+
+
+def _test_classes(space: LabelSpace, classes: Tensor) -> Tensor:
+    try:
+        return space.encode(classes)
+    except PotluckError as error:
+        raise PotluckError(f"the test set: {error}") from None
 
 
 def _check_site(site: Site, space: LabelSpace, first: Tensor) -> None:

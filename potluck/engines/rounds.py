@@ -112,6 +112,7 @@ def one_round(
         shared = recipe.method.share(state.method, site.name)
         return make_broadcast(recipe, state, lr, visible, shared)
 
+    server = None if federation.server is None else SiteData.of(federation.server)
     mean, method, sites = RunningMean(len(network.layout)), state.method, dict(state.sites)
     metrics: dict[str, dict[str, float]] = {}
     for finished in engine.run(network, recipe, cohort, state.sites, broadcast):
@@ -122,7 +123,7 @@ def one_round(
         held = entries[update.site]
         check_update(update, len(network.layout) if held is None else len(held), state.round)
         mean.add(update, _weight(recipe, update), held)
-        arrived = arrival(network, recipe, federation, state, update, held)
+        arrived = arrival(network, recipe, finished.site, state, update, held, server)
         method = recipe.method.receive(method, arrived)
         metrics[update.site] = update.metrics
     state = replace(state, method=method, sites=sites)
@@ -182,32 +183,33 @@ def make_broadcast(
 def arrival(
     network: Network,
     recipe: Recipe,
-    federation: Federation,
+    site: Site,
     state: ServerState,
     update: Update,
     entries: Tensor | None,
+    server: SiteData | None,
 ) -> Arrival:
     """An update as a method sees it arrive at the server.
 
     Args:
-      network:    the global model.
-      recipe:     what all parties agreed on.
-      federation: for the site's classes and the server's own data.
-      state:      the server's state as it was broadcast.
-      update:     what the site sent.
-      entries:    positions in θ of what the site holds; None for all.
+      network: the global model.
+      recipe:  what all parties agreed on.
+      site:    who sent it.
+      state:   the server's state as it was broadcast.
+      update:  what the site sent.
+      entries: positions in θ of what the site holds; None for all.
+      server:  the server's own data, if any.
     """
     if entries is None:
-        theta, classes = state.theta, torch.arange(len(federation.space))
+        theta, classes = state.theta, torch.arange(len(site.view.space))
     else:
-        theta = state.theta[entries]
-        classes = next(site.view.classes for site in federation.sites if site.name == update.site)
+        theta, classes = state.theta[entries], site.view.classes
     return Arrival(
         update=update,
         network=network.narrowed(len(classes)),
         theta=theta + recipe.federated.change(update),
         classes=classes.to(theta.device),
-        server=None if federation.server is None else SiteData.of(federation.server),
+        server=server,
     )
 
 

@@ -1,4 +1,8 @@
-"""One site's round, from broadcast to update. Every engine gives the same result as this."""
+"""One site's round in three parts: make ready, take steps, finish.
+
+`train_site` puts them together, one site at a time: it is the reference. Engines that batch
+sites use the same parts and take the steps of many sites at once with the same `step`.
+"""
 
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -14,9 +18,70 @@ from potluck.federation import Site
 from potluck.labels import LabelView
 from potluck.local import clipped
 from potluck.messages import Broadcast, SiteState, Tensors, Update
-from potluck.methods import Batch, Gradient, LocalModel, Loss, Objective, Plan, SiteData
+from potluck.methods import (
+    Batch,
+    Differentiate,
+    Gradient,
+    LocalModel,
+    Loss,
+    Objective,
+    Plan,
+    SiteData,
+)
 from potluck.models.network import Layout, Network
 from potluck.streams import derive, stream
+
+
+@dataclass(frozen=True, eq=False)
+class Fixed:
+    """What stays the same during a site's steps.
+
+    Args:
+      network:   the model, with the classes that this site knows.
+      recipe:    what all parties agreed on.
+      data:      the site's samples and view.
+      plan:      what the site decided for this round.
+      broadcast: what the server sent.
+      federated: the federated optimiser's state at the site.
+      personal:  where the site's own tensors lie after θ in the vector that the steps move.
+    """
+
+    network: Network
+    recipe: Recipe
+    data: SiteData
+    plan: Plan
+    broadcast: Broadcast
+    federated: Tensors
+    personal: Layout
+
+
+@dataclass(frozen=True, eq=False)
+class Moving:
+    """What a site's steps change.
+
+    Args:
+      vector:    θ, then the site's personal tensors.
+      buffers:   batch-norm statistics.
+      optimiser: the local optimiser's state.
+      method:    the method's state at the site.
+      gradients: the sum of the steps' gradients so far, shaped like `vector`.
+    """
+
+    vector: Tensor
+    buffers: Tensors
+    optimiser: Tensors
+    method: Tensors
+    gradients: Tensor
+
+
+@dataclass(frozen=True, eq=False)
+class Ready:
+    """A site at the start of its steps: what is fixed, what moves, and each step's batch."""
+
+    site: Site
+    fixed: Fixed
+    moving: Moving
+    batches: list[Batch]
 
 
 def train_site(
@@ -38,6 +103,29 @@ def train_site(
     Returns:
       the update, or None when the site sits the round out; and what the site keeps.
     """
+    ready, state = make_ready(network, recipe, site, state, broadcast)
+    if ready is None:
+        return None, state
+    moving, losses = ready.moving, []
+    with seeded(recipe, broadcast.round, site):
+        for batch in ready.batches:
+            moving, loss = step(ready.fixed, moving, batch, autograd)
+            losses.append(loss)
+    return finish(ready, moving, torch.stack(losses).mean())
+
+
+def make_ready(
+    network: Network,
+    recipe: Recipe,
+    site: Site,
+    state: SiteState | None,
+    broadcast: Broadcast,
+) -> tuple[Ready | None, SiteState]:
+    """Plan the round and draw its batches and random numbers; see `train_site`.
+
+    Returns:
+      what the steps need, or None when the site sits the round out; and the site's state.
+    """
     method, federated, local = recipe.method, recipe.federated, recipe.local
     here = (broadcast.round, site.name)
     data = SiteData.of(site)
@@ -47,11 +135,13 @@ def train_site(
             personal=method.personal(data, network),
             federated=federated.site_start(broadcast.theta, network.layout, site.view.private),
         )
-    work = _Work(network, recipe, data, broadcast, Layout.of(state.personal))
-    buffers = _copied(state.buffers or broadcast.buffers)
-    vector = work.join(federated.begin(broadcast.theta, state.federated), state.personal)
+    personal = Layout.of(state.personal)
+    theta = federated.begin(broadcast.theta, state.federated)
+    vector = torch.cat([theta, personal.flatten(state.personal)]) if state.personal else theta
+    start = {name: value.clone() for name, value in (state.buffers or broadcast.buffers).items()}
+    received = (broadcast.theta, broadcast.buffers)
     plan = method.plan(
-        work.model(vector, buffers),
+        LocalModel(network, theta, start, received, state.personal, broadcast.round),
         data,
         broadcast.shared,
         state.method,
@@ -59,92 +149,116 @@ def train_site(
     )
     if len(plan.pool) == 0:
         return None, state
-    batches = method.batches(local, data, plan, stream(recipe.seed, *here, "batches"))
-    draws = method.draw(data, plan, batches, stream(recipe.seed, *here, "draws"))
+    indices = method.batches(local, data, plan, stream(recipe.seed, *here, "batches"))
+    draws = method.draw(data, plan, indices, stream(recipe.seed, *here, "draws"))
+    fixed = Fixed(network, recipe, data, plan, broadcast, state.federated, personal)
+    optimiser = state.optimiser or local.optimiser.start(vector)
+    return Ready(
+        site=site,
+        fixed=fixed,
+        moving=Moving(vector, start, optimiser, state.method, torch.zeros_like(vector)),
+        batches=[Batch(index, drawn) for index, drawn in zip(indices, draws, strict=True)],
+    ), state
 
-    kept, losses, total = state.method, [], torch.zeros_like(vector)
-    steps = state.optimiser or local.optimiser.start(vector)
-    with _seeded(derive(recipe.seed, *here, "dropout"), vector.device):
-        for index, numbers in zip(batches, draws, strict=True):
-            objective = work.objective(plan, Batch(index, numbers), kept)
-            gradient = method.gradient(autograd, objective, vector, buffers, broadcast.shared)
-            direction = work.corrected(gradient.value, vector, state.federated)
-            vector, steps = local.optimiser.step(
-                vector, clipped(direction, local.clip), steps, broadcast.lr
-            )
-            kept = gradient.state
-            losses.append(gradient.loss)
-            total += gradient.value
 
-    trained = work.model(vector, buffers)
-    mean_gradient = total[: len(network.layout)] / len(batches)
-    progress = Progress(
-        broadcast.theta, trained.theta, mean_gradient, len(batches), broadcast.lr, local
+def step(
+    fixed: Fixed, moving: Moving, batch: Batch, differentiate: Differentiate
+) -> tuple[Moving, Tensor]:
+    """One local step: a pure function, but for batch-norm statistics that move in place.
+
+    Args:
+      fixed:         what stays the same during the round.
+      moving:        what the step changes.
+      batch:         its samples and random numbers.
+      differentiate: the engine's way to take gradients.
+
+    Returns:
+      what moved, and the step's loss.
+    """
+    recipe, broadcast = fixed.recipe, fixed.broadcast
+    local, size = recipe.local, len(fixed.network.layout)
+
+    def bind(loss: Loss, vector: Tensor, buffers: Tensors) -> tuple[Tensor, Tensors]:
+        model = local_model(fixed, vector, buffers)
+        return loss(model, fixed.data, fixed.plan, batch, broadcast.shared, moving.method)
+
+    objective = Objective(recipe.method.loss, bind)
+    gradient = recipe.method.gradient(
+        differentiate, objective, moving.vector, moving.buffers, broadcast.shared
     )
-    report = federated.finish(progress, broadcast.aligned, state.federated)
-    held = held_entries(network.layout, site.view.own())
+    direction = gradient.value
+    if local.l1:
+        direction = direction + local.l1 * moving.vector.sign()
+    corrected = recipe.federated.correct(
+        direction[:size], moving.vector[:size], broadcast.theta, broadcast.aligned, fixed.federated
+    )
+    if fixed.personal.names:
+        corrected = torch.cat([corrected, direction[size:]])
+    vector, optimiser = local.optimiser.step(
+        moving.vector, clipped(corrected, local.clip), moving.optimiser, broadcast.lr
+    )
+    gradients = moving.gradients + gradient.value
+    return Moving(vector, moving.buffers, optimiser, gradient.state, gradients), gradient.loss
+
+
+def finish(ready: Ready, moving: Moving, loss: Tensor) -> tuple[Update, SiteState]:
+    """What a site sends and what it keeps after its steps.
+
+    Args:
+      ready:  the site as it was before them.
+      moving: what they changed.
+      loss:   their mean loss.
+    """
+    fixed, recipe, broadcast = ready.fixed, ready.fixed.recipe, ready.fixed.broadcast
+    trained = local_model(fixed, moving.vector, moving.buffers)
+    steps = len(ready.batches)
+    mean_gradient = moving.gradients[: len(fixed.network.layout)] / steps
+    progress = Progress(
+        broadcast.theta, trained.theta, mean_gradient, steps, broadcast.lr, recipe.local
+    )
+    report = recipe.federated.finish(progress, broadcast.aligned, fixed.federated)
+    held = held_entries(fixed.network.layout, ready.site.view.own())
+    reported = recipe.method.report(trained, fixed.data, fixed.plan, moving.method)
     update = Update(
-        site=site.name,
-        samples=len(plan.pool),
+        site=ready.site.name,
+        samples=len(fixed.plan.pool),
         delta=_cut(report.delta, held),
-        buffers=buffers,
+        buffers=moving.buffers,
         aligned={name: _cut(values, held) for name, values in report.aligned.items()},
-        extras={**report.extras, **method.report(trained, data, plan, kept)},
+        extras={**report.extras, **reported},
         metrics={
-            "loss": float(torch.stack(losses).mean()),
-            "samples": float(len(plan.pool)),
-            "steps": float(len(batches)),
+            "loss": float(loss),
+            "samples": float(len(fixed.plan.pool)),
+            "steps": float(steps),
             "drift": float((trained.theta - broadcast.theta).norm()),
-            **plan.metrics,
+            **fixed.plan.metrics,
         },
     )
     return update, SiteState(
-        method=kept,
+        method=moving.method,
         personal=trained.personal,
         federated=report.state,
-        optimiser=steps if local.optimiser_state == "keep" else {},
-        buffers=buffers if recipe.batch_norm == "local" else {},
+        optimiser=moving.optimiser if recipe.local.optimiser_state == "keep" else {},
+        buffers=moving.buffers if recipe.batch_norm == "local" else {},
     )
 
 
-@dataclass(frozen=True, eq=False)
-class _Work:
-    """What stays the same during a site's round. The steps move one vector: θ, then personal."""
+def local_model(fixed: Fixed, vector: Tensor, buffers: Tensors) -> LocalModel:
+    """The model at some point of a site's steps."""
+    size = len(fixed.network.layout)
+    received = (fixed.broadcast.theta, fixed.broadcast.buffers)
+    personal = fixed.personal.unflatten(vector[size:])
+    round_number = fixed.broadcast.round
+    return LocalModel(fixed.network, vector[:size], buffers, received, personal, round_number)
 
-    network: Network
-    recipe: Recipe
-    data: SiteData
-    broadcast: Broadcast
-    personal: Layout
 
-    def join(self, theta: Tensor, personal: Tensors) -> Tensor:
-        return torch.cat([theta, self.personal.flatten(personal)]) if personal else theta
-
-    def model(self, vector: Tensor, buffers: Tensors) -> LocalModel:
-        size = len(self.network.layout)
-        received = (self.broadcast.theta, self.broadcast.buffers)
-        personal = self.personal.unflatten(vector[size:])
-        return LocalModel(
-            self.network, vector[:size], buffers, received, personal, self.broadcast.round
-        )
-
-    def objective(self, plan: Plan, batch: Batch, kept: Tensors) -> Objective:
-        def bind(loss: Loss, vector: Tensor, buffers: Tensors) -> tuple[Tensor, Tensors]:
-            model, shared = self.model(vector, buffers), self.broadcast.shared
-            return loss(model, self.data, plan, batch, shared, kept)
-
-        return Objective(self.recipe.method.loss, bind)
-
-    def corrected(self, gradient: Tensor, vector: Tensor, federated: Tensors) -> Tensor:
-        """The direction of a step: the loss's gradient, L1, and the optimiser's correction of θ."""
-        if self.recipe.local.l1:
-            gradient = gradient + self.recipe.local.l1 * vector.sign()
-        size = len(self.network.layout)
-        received, aligned = self.broadcast.theta, self.broadcast.aligned
-        theta = self.recipe.federated.correct(
-            gradient[:size], vector[:size], received, aligned, federated
-        )
-        return torch.cat([theta, gradient[size:]]) if len(gradient) > size else theta
+def autograd(objective: Objective, vector: Tensor, buffers: Tensors) -> Gradient:
+    """Plain reverse-mode gradients; batch-norm statistics in `buffers` move in place."""
+    variable = vector.detach().requires_grad_()
+    loss, state = objective(variable, buffers)
+    (value,) = torch.autograd.grad(loss, variable)
+    detached = {name: tensor.detach() for name, tensor in state.items()}
+    return Gradient(value, loss.detach(), detached)
 
 
 def held_entries(layout: Layout, view: LabelView) -> Tensor | None:
@@ -186,31 +300,14 @@ def check_update(update: Update, size: int, round_number: int) -> None:
             )
 
 
-def autograd(objective: Objective, vector: Tensor, buffers: Tensors) -> Gradient:
-    """Plain reverse-mode gradients; batch-norm statistics in `buffers` move in place."""
-    variable = vector.detach().requires_grad_()
-    loss, state = objective(variable, buffers)
-    (value,) = torch.autograd.grad(loss, variable)
-    detached = {name: tensor.detach() for name, tensor in state.items()}
-    return Gradient(value, loss.detach(), detached)
+@contextmanager
+def seeded(recipe: Recipe, round_number: int, site: Site) -> Iterator[None]:
+    """Layers that draw for themselves (dropout) use the site's stream; nothing is disturbed."""
+    device = site.inputs.device
+    with torch.random.fork_rng(devices=[device] if device.type == "cuda" else []):
+        torch.manual_seed(derive(recipe.seed, round_number, site.name, "dropout"))
+        yield
 
 
 def _cut(vector: Tensor, entries: Tensor | None) -> Tensor:
     return vector if entries is None else vector[entries.to(vector.device)]
-
-
-def _copied(tensors: Tensors) -> Tensors:
-    return {name: tensor.clone() for name, tensor in tensors.items()}
-
-
-@contextmanager
-def _seeded(seed: int, device: torch.device) -> Iterator[None]:
-    """Layers that draw for themselves (dropout) use this stream; nothing else is disturbed."""
-    devices = [device] if device.type == "cuda" else []
-    with torch.random.fork_rng(devices=devices):
-        # Not torch.manual_seed: it would also reseed accelerators that were not forked.
-        torch.default_generator.manual_seed(seed)
-        for cuda in devices:
-            with torch.cuda.device(cuda):
-                torch.cuda.manual_seed(seed)
-        yield

@@ -35,7 +35,7 @@ class Adaptive(FederatedOptimiser):
         """The optimiser's rule for v, given Δ² (P,)."""
 
     def start(self, theta: Tensor) -> Tensors:
-        """M = 0, v = τ²."""
+        """At first m = 0, v = τ²."""
         return {"m": torch.zeros_like(theta), "v": torch.full_like(theta, self.tau**2)}
 
     def apply(

@@ -14,5 +14,5 @@ class FedAdagrad(Adaptive):
     beta1: float = 0.0
 
     def second(self, v: Tensor, square: Tensor) -> Tensor:
-        """V ← v + Δ²."""
+        """The rule v ← v + Δ²."""
         return v + square

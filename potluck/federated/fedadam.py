@@ -18,5 +18,5 @@ class FedAdam(Adaptive):
     beta2: float = 0.99
 
     def second(self, v: Tensor, square: Tensor) -> Tensor:
-        """V ← β₂ v + (1 − β₂) Δ²."""
+        """The rule v ← β₂ v + (1 − β₂) Δ²."""
         return self.beta2 * v + (1 - self.beta2) * square

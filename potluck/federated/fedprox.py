@@ -37,5 +37,5 @@ class FedProx(FedAvg):
     def correct(
         self, gradient: Tensor, theta: Tensor, received: Tensor, shared: Tensors, site: Tensors
     ) -> Tensor:
-        """G + μ (θ − θ_received)."""
+        """The gradient g + μ (θ − θ_received)."""
         return gradient + site["pull"] * (theta - received)

@@ -18,5 +18,5 @@ class FedYogi(Adaptive):
     beta2: float = 0.99
 
     def second(self, v: Tensor, square: Tensor) -> Tensor:
-        """V ← v − (1 − β₂) Δ² sign(v − Δ²)."""
+        """The rule v ← v − (1 − β₂) Δ² sign(v − Δ²)."""
         return v - (1 - self.beta2) * square * (v - square).sign()

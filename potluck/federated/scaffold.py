@@ -30,21 +30,21 @@ class Scaffold(FedAvg):
     """FedAvg with control variates c (server) and c_s (site)."""
 
     def start(self, theta: Tensor) -> Tensors:
-        """C = 0."""
+        """No correction yet: c = 0."""
         return {"control": torch.zeros_like(theta)}
 
     def share(self, server: Tensors) -> Tensors:
-        """C goes out with θ."""
+        """The control variate c goes out with θ."""
         return {"control": server["control"]}
 
     def site_start(self, theta: Tensor, layout: Layout, private: bool) -> Tensors:
-        """c_s = 0."""
+        """No correction yet: c_s = 0."""
         return {"control": torch.zeros_like(theta)}
 
     def correct(
         self, gradient: Tensor, theta: Tensor, received: Tensor, shared: Tensors, site: Tensors
     ) -> Tensor:
-        """G − c_s + c."""
+        """The corrected gradient g − c_s + c."""
         return gradient - site["control"] + shared["control"]
 
     def finish(self, progress: Progress, shared: Tensors, site: Tensors) -> Report:

@@ -31,8 +31,8 @@ def coarse(
             raise PotluckError(
                 "label names are given twice: in the mapping and as names; leave out names."
             )
-        symbols = LabelSpace(tuple(correspondence))
         matrix = _from_mapping(space, correspondence)
+        symbols = LabelSpace(tuple(correspondence))
     else:
         what = "the correspondence matrix M"
         rows = None if names is None else len(names)

@@ -116,11 +116,7 @@ class Identifiability:
         needed = len(self.space) - 1
         return [
             f'Site "{name}" ({site.kind}) settles {site.alone} of {needed} class contrasts alone; '
-            + (
-                f"what it lacks comes from {_some(site.helpers)}."
-                if site.helpers
-                else "none helps."
-            )
+            f"more come from {_some(site.helpers)}."
             for name, site in self.sites.items()
             if site.alone < needed
         ]
@@ -150,6 +146,7 @@ def identifiability(views: Mapping[str, LabelView]) -> Identifiability:
             alone=site.rank(),
             only=settled - _rank(total.information - site.information),
             groups=_named(space, site.first_of_group()),
+            helpers=_helpers(site, sites),
         )
         for name, site in sites.items()
     }
@@ -246,6 +243,20 @@ def _generic_posterior(classes: int) -> Tensor:
 
 def _rank(information: Tensor) -> int:
     return int((torch.linalg.eigvalsh(information) > TOLERANCE).sum())
+
+
+def _helpers(site: _Evidence, sites: Mapping[str, _Evidence]) -> tuple[str, ...]:
+    """The sites that settle directions which this site leaves open."""
+    values, vectors = torch.linalg.eigh(site.information)
+    open_ = vectors[:, values <= TOLERANCE]
+    others = torch.stack([other.information for other in sites.values()])
+    gained = (others * (open_ @ open_.T)).sum((1, 2)) > TOLERANCE  # Σ_d o_dᵀ I o_d
+    return tuple(name for name, more in zip(sites, gained.tolist(), strict=True) if more)
+
+
+def _some(names: tuple[str, ...], most: int = 5) -> str:
+    shown = ", ".join(f'"{name}"' for name in names[:most]) or "nobody"
+    return shown + (f" and {len(names) - most} more" if len(names) > most else "")
 
 
 def _named(space: LabelSpace, first: Tensor) -> tuple[tuple[str, ...], ...]:

@@ -65,7 +65,7 @@ class SGD:
     def step(
         self, theta: Tensor, gradient: Tensor, state: Tensors, lr: float
     ) -> tuple[Tensor, Tensors]:
-        """V ← μv + g; θ ← θ − lr·v (Nesterov: θ − lr·(g + μv))."""
+        """The rule v ← μv + g; θ ← θ − lr·v (Nesterov: θ − lr·(g + μv))."""
         if self.weight_decay:
             gradient = gradient + self.weight_decay * theta
         if not self.momentum:

@@ -1,10 +1,32 @@
 """Turn a schema's complaints into sentences that say where, what and what was meant."""
 
+import json
 from collections.abc import Sequence
-from difflib import get_close_matches
 from typing import Any
 
 from pydantic import BaseModel, ValidationError
+
+from potluck.errors import one_of
+
+# What a value must be, by the kind of complaint; {…} are the complaint's own details.
+_MUST_BE = {
+    "bool": "must be true or false",
+    "dict": "must be a table, such as {{ key = value }}",
+    "finite": "must be a finite number",
+    "float": "must be a number",
+    "greater_than": "must be above {gt}",
+    "greater_than_equal": "must be at least {ge}",
+    "int": "must be a whole number",
+    "less_than": "must be below {lt}",
+    "less_than_equal": "must be at most {le}",
+    "list": "must be a list, such as [a, b]",
+    "model": "must be a table, such as {{ key = value }}",
+    "string": "must be text in quotes",
+    "string_too_short": "must not be empty",
+    "too_long": "must have at most {max_length} entries",
+    "too_short": "must have at least {min_length} entries",
+    "tuple": "must be a list, such as [a, b]",
+}
 
 
 def explain(error: ValidationError, model: type[BaseModel], where: str) -> str:
@@ -19,58 +41,95 @@ def explain(error: ValidationError, model: type[BaseModel], where: str) -> str:
     return "\n".join(dict.fromkeys(lines))
 
 
+def complaint(detail: Any) -> str:
+    """What a value must be and what it is instead, e.g. `must be above 0; it is -3.`
+
+    Args:
+      detail: one of a validation error's details.
+    """
+    kind, context = detail["type"], detail.get("ctx", {})
+    if kind == "literal_error":
+        known = context["expected"].replace(" or ", ", ").replace("'", "").split(", ")
+        return f"is an {one_of('choice', detail['input'], known)}"
+    if kind == "value_error":
+        return str(context["error"])
+    rule = _MUST_BE.get(kind) or _MUST_BE.get(kind.partition("_")[0])
+    said = rule.format(**context) if rule else detail["msg"]
+    return f"{said}; it is {_shown(detail['input'])}."
+
+
 def _sentence(detail: Any, model: type[BaseModel]) -> str:
-    location = [str(part) for part in detail["loc"]]
-    path, kind, value = _path(detail["loc"]), detail["type"], detail.get("input")
+    location, kind = detail["loc"], detail["type"]
+    path, place = _walk(model, location)
     if kind == "extra_forbidden":
-        known = _siblings(model, detail["loc"])
-        close = get_close_matches(location[-1], known, n=1)
-        hint = f'did you mean "{close[0]}"?' if close else f"known here: {', '.join(known)}."
-        return f"{path} is not a known key; {hint}"
+        path, place = _walk(model, location[:-1])
+        key = f"{path}.{location[-1]}" if path else str(location[-1])
+        return f"{key}: {one_of('key', location[-1], place.keys)}"
     if kind == "missing":
-        return f"{path} is missing."
+        return f"{path} is missing; add it."
     if kind == "union_tag_invalid":
-        tag, expected = detail["ctx"]["tag"], detail["ctx"]["expected_tags"].replace("'", "")
-        close = get_close_matches(tag, expected.split(", "), n=1)
-        hint = f' did you mean "{close[0]}"?' if close else ""
-        return f'{path}.kind is "{tag}", which is unknown;{hint} Known: {expected}.'
-    if kind == "union_tag_not_found":
-        return f'{path} needs a kind, e.g. kind = "exact".'
-    message = detail["msg"].removeprefix("Value error, ")
-    shown = "" if isinstance(value, dict | list) or kind == "value_error" else f"; it is {value!r}"
-    return f"{path}: {message[0].lower()}{message[1:]}{shown}."
+        return f"{path}.kind: {one_of('kind', detail['ctx']['tag'], place.kinds)}"
+    if place.kinds and kind in ("union_tag_not_found", "model_attributes_type"):
+        kinds = ", ".join(place.kinds)
+        return f'{path} needs a kind, e.g. {path} = {{ kind = "{place.kinds[0]}" }}. Known: {kinds}.'
+    return f"{path} {complaint(detail)}" if path else complaint(detail)
 
 
-def _path(location: Sequence[int | str]) -> str:
-    """simulation.sites[2].view.rho, without the tags of unions."""
-    text = ""
-    for position, part in enumerate(location):
-        if isinstance(part, int):
-            text += f"[{part}]"
-        elif not (position and location[position - 1] in ("view", "data")):
-            text += f".{part}" if text else part
-    return text or "the file"
+def _shown(value: Any) -> str:
+    """A value nearly as it was written, in short."""
+    if isinstance(value, dict):
+        return "a table"
+    text = json.dumps(value, ensure_ascii=False, default=str)
+    return text if len(text) <= 60 else text[:59] + "…"
 
 
-def _siblings(model: type[BaseModel], location: Sequence[int | str]) -> list[str]:
-    """The keys that the schema knows beside a rejected one."""
-    fields = model.model_json_schema()
-    definitions = fields.get("$defs", {})
-    here = [fields]
-    for part in location[:-1]:
-        nested = [schema.get("properties", {}).get(part) for schema in here]
-        step = [schema for schema in nested if schema is not None]
-        # A list index or a union's tag names no property: stay, narrowed to the tag's schema.
-        here = _alternatives(step or here, definitions, part)
-    return sorted({key for schema in here for key in schema.get("properties", {})})
+class _Place:
+    """A place in a schema: the object schemas that may stand there."""
+
+    def __init__(self, schemas: Sequence[dict[str, Any]], definitions: dict[str, Any]) -> None:
+        self.definitions = definitions
+        self.objects = _objects(schemas, definitions)
+
+    @property
+    def keys(self) -> list[str]:
+        """The keys that are known here."""
+        return sorted({key for schema in self.objects for key in schema.get("properties", {})})
+
+    @property
+    def kinds(self) -> list[str]:
+        """The kinds that there are, if a kind decides which keys are known."""
+        return [kind for schema in self.objects if (kind := _kind(schema)) is not None]
+
+    def narrowed(self, tag: int | str) -> "_Place | None":
+        """The schema of one kind; None if that is not what `tag` is."""
+        found = [schema for schema in self.objects if _kind(schema) == tag]
+        return _Place(found, self.definitions) if found else None
+
+    def below(self, key: int | str) -> "_Place":
+        """What stands at a key, or in a list."""
+        if isinstance(key, int):
+            return self
+        found = [schema.get("properties", {}).get(key) for schema in self.objects]
+        return _Place([schema for schema in found if schema is not None], self.definitions)
 
 
-def _alternatives(
-    schemas: list[dict[str, Any]], definitions: dict[str, Any], tag: int | str
-) -> list[dict[str, Any]]:
+def _walk(model: type[BaseModel], location: Sequence[int | str]) -> tuple[str, _Place]:
+    """A location as people write it (simulation.sites[2].view.rho), and its place."""
+    schema = model.model_json_schema()
+    place, path = _Place([schema], schema.get("$defs", {})), ""
+    for part in location:
+        if (kind := place.narrowed(part)) is not None:
+            place = kind  # the tag of a union, which is written nowhere
+            continue
+        path += f"[{part}]" if isinstance(part, int) else f".{part}" if path else part
+        place = place.below(part)
+    return path, place
+
+
+def _objects(schemas: Sequence[dict[str, Any]], definitions: dict[str, Any]) -> list[Any]:
     """Follow references, list items and unions down to object schemas."""
-    found: list[dict[str, Any]] = []
-    pending = list(schemas)
+    found: list[Any] = []
+    pending = list(reversed(schemas))
     while pending:
         schema = pending.pop()
         if "$ref" in schema:
@@ -78,8 +137,11 @@ def _alternatives(
         elif "items" in schema:
             pending.append(schema["items"])
         elif options := schema.get("oneOf") or schema.get("anyOf"):
-            pending.extend(options)
+            pending.extend(reversed(options))
         else:
             found.append(schema)
-    tagged = [s for s in found if s.get("properties", {}).get("kind", {}).get("const") == tag]
-    return tagged or found
+    return found
+
+
+def _kind(schema: dict[str, Any]) -> str | None:
+    return schema.get("properties", {}).get("kind", {}).get("const")

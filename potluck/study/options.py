@@ -4,32 +4,38 @@ import inspect
 from collections.abc import Callable, Mapping
 from typing import Any, get_type_hints
 
-from pydantic import TypeAdapter, ValidationError
+from pydantic import ConfigDict, TypeAdapter, ValidationError
 
 from potluck.errors import PotluckError, one_of
+from potluck.study.explain import complaint
 
 Known = Mapping[str, Callable[..., Any]]
 
 # What a caller supplies, not the user: never options.
 _SUPPLIED = {"classes", "sites", "generator", "input_shape"}
 
+_FINITE = ConfigDict(allow_inf_nan=False)
 
-def complete(where: str, what: str, known: Known, given: Any) -> dict[str, Any]:
+
+def complete(where: str, what: str, known: Known, given: Any, default: str) -> dict[str, Any]:
     """Check a named choice and fill in the defaults of its options.
 
     Args:
-      where: its place in the file, e.g. "method".
-      what:  the kind of thing, for messages, e.g. "method".
-      known: the things there are, by name; their signatures say which options they take.
-      given: a name, or a table with `name` and options.
+      where:   its place in the file, e.g. "method".
+      what:    the kind of thing, for messages, e.g. "method".
+      known:   the things there are, by name; their signatures say which options they take.
+      given:   a name, or a table with `name` and options.
+      default: the name that a table without one has options of.
 
     Returns:
       a table with `name` and every option.
     """
     table = {"name": given} if isinstance(given, str) else given
-    if not isinstance(table, Mapping) or not isinstance(table.get("name"), str):
+    if isinstance(table, Mapping):
+        table = {"name": default, **table}
+    if not isinstance(table, Mapping) or not isinstance(table["name"], str):
         raise PotluckError(
-            f'{where}: give a name, or a table with a name, e.g. {where} = "{next(iter(known))}".'
+            f'{where}: give a name, or a table with a name, e.g. {where} = "{default}".'
         )
     name = table["name"]
     if name not in known:
@@ -70,6 +76,6 @@ def make(known: Known, completed: Mapping[str, Any], **supplied: Any) -> Any:
 
 def _checked(where: str, kind: Any, value: Any) -> Any:
     try:
-        return TypeAdapter(kind).validate_python(value)
+        return TypeAdapter(kind, config=_FINITE).validate_python(value)
     except ValidationError as error:
-        raise PotluckError(f"{where}: {error.errors()[0]['msg']}; it is {value!r}.") from None
+        raise PotluckError(f"{where} {complaint(error.errors()[0])}") from None

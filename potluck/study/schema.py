@@ -36,19 +36,15 @@ from potluck.study.sitefile import DataSource, read_toml
 class Section(BaseModel):
     """A part of the study file: unknown keys are errors."""
 
-    model_config = ConfigDict(extra="forbid", frozen=True)
+    model_config = ConfigDict(extra="forbid", frozen=True, allow_inf_nan=False)
 
 
 class Local(Section):
     """How a site trains within a round; see `potluck.LocalTraining`."""
 
     lr: PositiveFloat = 0.1
-    optimiser: dict[str, Any] = Field(
-        default_factory=lambda: {"name": "sgd"}, validate_default=True
-    )
-    schedule: dict[str, Any] = Field(
-        default_factory=lambda: {"name": "constant"}, validate_default=True
-    )
+    optimiser: dict[str, Any] = Field(default="sgd", validate_default=True)
+    schedule: dict[str, Any] = Field(default="constant", validate_default=True)
     epochs: PositiveInt = 1
     steps: PositiveInt | None = None
     batch_size: PositiveInt = 32
@@ -60,20 +56,18 @@ class Local(Section):
     @field_validator("optimiser", mode="before")
     @classmethod
     def _optimiser(cls, given: Any) -> dict[str, Any]:
-        return complete("local.optimiser", "optimiser", LOCAL_OPTIMISERS, given)
+        return complete("local.optimiser", "optimiser", LOCAL_OPTIMISERS, given, "sgd")
 
     @field_validator("schedule", mode="before")
     @classmethod
     def _schedule(cls, given: Any) -> dict[str, Any]:
-        return complete("local.schedule", "schedule", SCHEDULES, given)
+        return complete("local.schedule", "schedule", SCHEDULES, given, "constant")
 
 
 class Run(Section):
     """Where and how the study runs; nothing here changes what is learned."""
 
-    engine: dict[str, Any] = Field(
-        default_factory=lambda: {"name": "sequential"}, validate_default=True
-    )
+    engine: dict[str, Any] = Field(default="sequential", validate_default=True)
     device: Literal["cpu", "cuda", "auto"] = "auto"
     threads: PositiveInt | None = None
     evaluate_every: PositiveInt = 1
@@ -82,7 +76,7 @@ class Run(Section):
     @field_validator("engine", mode="before")
     @classmethod
     def _engine(cls, given: Any) -> dict[str, Any]:
-        return complete("run.engine", "engine", ENGINES, given)
+        return complete("run.engine", "engine", ENGINES, given, "sequential")
 
 
 class RealFederation(Section):
@@ -106,13 +100,9 @@ class Study(Section):
     cohort: PositiveInt | None = None
     batch_norm: BatchNorm = "average"
     standardise: Literal["none", "federation"] = "none"
-    model: dict[str, Any] = Field(default_factory=lambda: {"name": "mlp"}, validate_default=True)
-    method: dict[str, Any] = Field(
-        default_factory=lambda: {"name": "likelihood"}, validate_default=True
-    )
-    federated: dict[str, Any] = Field(
-        default_factory=lambda: {"name": "fedavg"}, validate_default=True
-    )
+    model: dict[str, Any] = Field(default="mlp", validate_default=True)
+    method: dict[str, Any] = Field(default="likelihood", validate_default=True)
+    federated: dict[str, Any] = Field(default="fedavg", validate_default=True)
     local: Local = Local()
     run: Run = Run()
     simulation: Simulation | None = None
@@ -122,17 +112,17 @@ class Study(Section):
     @field_validator("model", mode="before")
     @classmethod
     def _model(cls, given: Any) -> dict[str, Any]:
-        return complete("model", "model", MODELS, given)
+        return complete("model", "model", MODELS, given, "mlp")
 
     @field_validator("method", mode="before")
     @classmethod
     def _method(cls, given: Any) -> dict[str, Any]:
-        return complete("method", "method", METHODS, given)
+        return complete("method", "method", METHODS, given, "likelihood")
 
     @field_validator("federated", mode="before")
     @classmethod
     def _federated(cls, given: Any) -> dict[str, Any]:
-        return complete("federated", "federated optimiser", FEDERATED, given)
+        return complete("federated", "federated optimiser", FEDERATED, given, "fedavg")
 
     @model_validator(mode="after")
     def _one_source(self) -> "Study":

@@ -10,11 +10,19 @@ from pydantic import BaseModel, ConfigDict, Field, PositiveInt, field_validator
 from torch import Tensor
 
 from potluck.data.dataset import Dataset
-from potluck.data.makers.bags import identifiable_bags, perturb
+from potluck.data.makers.bags import (
+    Bags,
+    draw_priors,
+    identifiable_bags,
+    official_bags,
+    official_iid_priors,
+    perturb,
+)
 from potluck.data.makers.candidates import uniform
 from potluck.data.makers.coarse import coarsen
 from potluck.data.makers.noise import flip, pair, symmetric
-from potluck.data.partitions import PARTITIONS, LabelSubsets
+from potluck.data.makers.sparse import keep_labels
+from potluck.data.partitions import PARTITIONS, LabelSubsets, deal
 from potluck.data.readers import DATASETS, read_dataset
 from potluck.errors import PotluckError, one_of
 from potluck.federation import Federation, Site
@@ -30,6 +38,7 @@ from potluck.labels import (
     subset,
     unlabeled,
 )
+from potluck.labels.checks import as_prior
 from potluck.streams import stream
 from potluck.study.options import complete, make
 
@@ -44,11 +53,17 @@ class Pool:
       data:    the samples, with their true classes.
       space:   the target classes.
       classes: names of the classes that the partition gave to this site.
+      prior:   (K,) class prior of the population the model is for.
+      sites:   how many sites there are.
+      common:  source of what is drawn alike at all sites.
     """
 
     data: Dataset
     space: LabelSpace
     classes: tuple[str, ...]
+    prior: Tensor
+    sites: int
+    common: torch.Generator
 
 
 Made = tuple[Tensor, LabelView, Any]
@@ -66,13 +81,19 @@ class Simulated(BaseModel):
 
 
 class SimulatedExact(Simulated):
-    """Sites that know the class of every sample."""
+    """Sites that know the class of every sample, or have only the `labelled` share of them."""
 
     kind: Literal["exact"]
+    labelled: Annotated[float, Field(gt=0, le=1)] = 1.0
 
     def make(self, pool: Pool, generator: torch.Generator) -> Made:
-        """The true classes."""
-        return _all(pool), exact(pool.space), pool.data.classes
+        """The true classes of the samples that have a label; the others drop out."""
+        keep = keep_labels(len(pool.data), generator, fraction=self.labelled).nonzero().flatten()
+        if len(keep) == 0:
+            raise PotluckError(
+                f"labelled = {self.labelled} of {len(pool.data)} samples leaves none; raise it."
+            )
+        return keep, exact(pool.space), pool.data.classes[keep]
 
 
 class SimulatedCoarse(Simulated):
@@ -120,27 +141,43 @@ class SimulatedNoisy(Simulated):
 class SimulatedBags(Simulated):
     """Sites that only know the class proportions of sets of samples.
 
-    `epsilon` is the error in the proportions that the site declares (FedUL, table E.9).
+    `bagging` is "fair" (disjoint bags of every sample, so that all methods have the same data),
+    or as in FedUL's public code, where bags overlap: "official", and for its IID setting
+    "official-iid", which uses fewer samples the more bags there are. `epsilon` is the error in
+    the proportions that the site declares (FedUL, table E.9). `minimum_rank` below the number of
+    classes allows sites that do not have all classes, or fewer bags than classes.
     """
 
     kind: Literal["bags"]
     bags: PositiveInt
-    epsilon: Annotated[float, Field(ge=0, le=1)] = 0.0
-    target_prior: list[float] | None = None
+    bagging: Literal["fair", "official", "official-iid"] = "fair"
+    epsilon: NonNegativeFloat = 0.0
     minimum_rank: PositiveInt | None = None
 
     def make(self, pool: Pool, generator: torch.Generator) -> Made:
-        """Form disjoint bags of different proportions."""
-        made = identifiable_bags(pool.data.classes, self.bags, len(pool.space), generator)
+        """Form bags of different proportions."""
+        made = self._bags(pool, generator)
         priors = perturb(made.priors, self.epsilon, generator) if self.epsilon else made.priors
         view = bags(
             pool.space,
             priors,
             sizes=made.sizes,
-            target_prior=self.target_prior,
+            target_prior=pool.prior,
             minimum_rank=self.minimum_rank,
         )
         return made.index, view, made.bag
+
+    def _bags(self, pool: Pool, generator: torch.Generator) -> Bags:
+        classes, count = pool.data.classes, len(pool.space)
+        if self.bagging == "fair":
+            return identifiable_bags(
+                classes, self.bags, count, generator, rank=self.minimum_rank
+            )
+        if self.bagging == "official":
+            priors = draw_priors(self.bags, count, generator)
+        else:
+            priors = official_iid_priors(pool.sites, self.bags, count, pool.common)
+        return official_bags(classes, priors, generator)
 
 
 class SimulatedCandidates(Simulated):
@@ -238,12 +275,17 @@ class SimulatedServer(BaseModel):
 
 
 class Simulation(BaseModel):
-    """A data set, how it is split, and what each site knows of its part."""
+    """A data set, how it is split, and what each site knows of its part.
+
+    `target_prior` has the share of each class in the population the model is for, uniform when
+    left out: bags views are told, and test samples are left out until the test set has it.
+    """
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 
     dataset: str
     path: str | None = None
+    target_prior: list[float] | None = None
     partition: dict[str, Any] = Field(
         default_factory=lambda: {"name": "iid"}, validate_default=True
     )

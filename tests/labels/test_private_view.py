@@ -1,8 +1,6 @@
 """A private subset: what the site itself knows, and that nothing is lost by knowing only that."""
 
 import dataclasses
-import io
-import pickle
 
 import pytest
 import torch
@@ -10,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from potluck.errors import PotluckError
-from potluck.labels import LabelSpace, private_subset, subset
+from potluck.labels import LabelSpace, LabelView, private_subset, subset
 from potluck.losses import log_posterior, view_nll
 
 DISEASES = LabelSpace(("anthrax", "botulism", "cholera", "dengue", "ebola"))
@@ -53,24 +51,26 @@ def test_the_site_s_own_view_has_its_own_names_in_its_own_order_and_nothing_else
     assert own.classes.tolist() == [0, 1]
 
 
+def contents(view: LabelView) -> dict[str, object]:
+    """All that a view holds, fields or not, as plain values."""
+    return {
+        name: (value.tolist(), value.dtype) if isinstance(value, torch.Tensor) else value
+        for name, value in vars(view).items()
+    }
+
+
 def test_the_same_site_looks_the_same_in_any_federation() -> None:
     """Nothing about the other classes, not even how many there are, can be read off the view."""
-    few = LabelSpace(("cholera", "ebola"))
-    written = [
-        pickle.dumps(private_subset(space, ["ebola", "cholera"]).own())
-        for space in (few, DISEASES, LabelSpace((*DISEASES, *"fghijklm")))
-    ]
-    assert written[0] == written[1] == written[2]
+    few, many = LabelSpace(("cholera", "ebola")), LabelSpace((*DISEASES, *"fghijklm"))
+    own = [private_subset(space, ["ebola", "cholera"]).own() for space in (few, DISEASES, many)]
+    assert contents(own[0]) == contents(own[1]) == contents(own[2])
+    assert [vars(view.space) for view in own] == [vars(own[0].space)] * 3
 
 
 def test_no_tensor_of_the_own_view_keeps_the_whole_one_in_memory() -> None:
     own = private_subset(DISEASES, ["ebola", "cholera"]).own()
     for tensor in (own.codebook, own.normaliser, own.prior):
         assert tensor.untyped_storage().nbytes() == tensor.numel() * tensor.element_size()
-        saved = io.BytesIO()
-        torch.save(tensor, saved)
-        saved.seek(0)
-        assert torch.equal(torch.load(saved), tensor)
 
 
 @given(private_cases())
