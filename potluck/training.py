@@ -6,10 +6,11 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor, nn
 
+from potluck.engines.engine import Engine
 from potluck.engines.evaluation import Evaluation, evaluate
 from potluck.engines.recipe import Recipe
 from potluck.engines.rounds import Record, ServerState, run, start
-from potluck.engines.sequential import Engine, Sequential
+from potluck.engines.sequential import Sequential
 from potluck.errors import PotluckError
 from potluck.federation import Federation
 from potluck.labels import LabelSpace, LabelView

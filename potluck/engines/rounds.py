@@ -8,9 +8,9 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from potluck.engines.engine import Engine
 from potluck.engines.evaluation import evaluate
 from potluck.engines.recipe import Recipe
-from potluck.engines.sequential import Engine
 from potluck.engines.site_round import check_update, held_entries, train_site
 from potluck.engines.static_norm import norm_sums, static_buffers
 from potluck.federated import FedAvg, Mean, RunningMean

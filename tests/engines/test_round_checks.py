@@ -6,7 +6,8 @@ from by_hand import CPU, play, seesaw, seesaw_network, whole
 
 import potluck as pl
 from potluck.engines import run, start
-from potluck.engines.sequential import Finished, Sequential
+from potluck.engines.engine import Finished
+from potluck.engines.sequential import Sequential
 from potluck.engines.site_round import check_update
 from potluck.errors import PotluckError
 from potluck.messages import SiteState, Update

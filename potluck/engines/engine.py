@@ -1,0 +1,42 @@
+"""The interface of an engine: who runs the local part of a round."""
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Protocol
+
+from potluck.engines.recipe import Recipe
+from potluck.federation import Site
+from potluck.messages import Broadcast, SiteState, Update
+from potluck.models.network import Network
+
+
+@dataclass(frozen=True, eq=False)
+class Finished:
+    """A site's round, done: its update (None when it sat out) and what it keeps."""
+
+    site: Site
+    update: Update | None
+    state: SiteState
+
+
+class Engine(Protocol):
+    """Who runs the local part of a round."""
+
+    def run(
+        self,
+        network: Network,
+        recipe: Recipe,
+        cohort: Sequence[Site],
+        states: Mapping[str, SiteState],
+        broadcast: Callable[[Site], Broadcast],
+    ) -> Iterator[Finished]:
+        """Train the cohort; yield its sites in the order given.
+
+        Args:
+          network:   the global model.
+          recipe:    what all parties agreed on.
+          cohort:    the sites of this round.
+          states:    what sites kept from earlier rounds, by name.
+          broadcast: makes what the server sends to a site.
+        """
+        ...

@@ -1,0 +1,162 @@
+"""The stacked engine agrees with the sequential reference, whatever the federation mixes."""
+
+import pytest
+import torch
+from torch import nn
+
+import potluck as pl
+from potluck.data.makers import bags as bag_makers
+from potluck.data.makers import candidates as candidate_makers
+from potluck.data.makers import noise
+from potluck.data.readers.digits import digits
+from potluck.engines import Stacked, run, start
+from potluck.engines.sequential import Sequential
+from potluck.federated import FEDERATED
+from potluck.models import build
+from potluck.models.network import Network
+
+CPU = torch.device("cpu")
+SPACE = pl.LabelSpace.numbered(10)
+
+
+@pytest.fixture(scope="module")
+def federation():
+    """Seven kinds of labels, two sites of some; sizes that no batch size divides."""
+    data = digits()
+    generator = torch.Generator().manual_seed(0)
+    order = torch.randperm(len(data), generator=generator)
+    sizes = [23, 23, 31, 37, 41, 29, 43, 37, 19, 27]
+    parts = iter([data.subset(part) for part in order[: sum(sizes)].split(sizes)])
+
+    def exact(name):
+        part = next(parts)
+        return pl.Site.of(name, part.inputs, pl.exact(SPACE), part.classes)
+
+    def coarse(name):
+        part = next(parts)
+        view = pl.coarse(SPACE, {"low": list("0123"), "mid": list("456"), "high": list("789")})
+        return pl.Site.of(name, part.inputs, view, view.codebook.argmax(0)[part.classes])
+
+    def noisy(name):
+        part = next(parts)
+        transition = noise.symmetric(10, 0.3)
+        labels = noise.flip(part.classes, transition, generator)
+        return pl.Site.of(name, part.inputs, pl.noisy(SPACE, transition), labels)
+
+    def bagged(name):
+        part = next(parts)
+        made = bag_makers.make_bags(
+            part.classes, bag_makers.draw_priors(3, 10, generator), generator
+        )
+        view = pl.bags(SPACE, made.priors, sizes=made.sizes, minimum_rank=1)
+        return pl.Site.of(name, part.inputs[made.index], view, made.bag)
+
+    def candidates(name):
+        part = next(parts)
+        mask = candidate_makers.uniform(part.classes, 10, 0.3, generator)
+        return pl.Site.of(name, part.inputs, pl.candidates(SPACE, mask), mask)
+
+    def subset(name, make):
+        part = next(parts)
+        keep = part.classes < 4
+        names = [str(k) for k in part.classes[keep].tolist()]
+        return pl.Site.of(name, part.inputs[keep], make(SPACE, ["3", "1", "0", "2"]), names)
+
+    return pl.Federation.of(
+        [
+            exact("exact 1"),
+            exact("exact 2"),
+            coarse("coarse"),
+            noisy("noisy"),
+            bagged("bags"),
+            candidates("candidates 1"),
+            candidates("candidates 2"),
+            subset("subset", pl.subset),
+            subset("private", pl.private_subset),
+            pl.Site.of("unlabeled", next(parts).inputs, pl.unlabeled(SPACE)),
+        ]
+    )
+
+
+def network(kind):
+    generator = torch.Generator().manual_seed(0)
+    if kind == "mlp":
+        return Network(build("mlp", (1, 8, 8), 10, generator=generator, hidden=(8,)).double())
+    classifier = build("linear", (1, 8, 8), 10, generator=generator)
+    with torch.random.fork_rng():
+        torch.manual_seed(0)
+        body = nn.Sequential(
+            nn.Conv2d(1, 4, 3), nn.BatchNorm2d(4), nn.ReLU(), nn.AvgPool2d(2), nn.Flatten()
+        )
+        head = nn.Linear(36, 10)
+    classifier.encoder.body = body
+    classifier.head = head
+    return Network(classifier.double())
+
+
+def trained(engine, model, recipe, federation):
+    state = start(model, recipe, federation, CPU)
+    records = []
+    state = run(model, recipe, federation, engine, state, lambda _, record: records.append(record))
+    return state, records
+
+
+def assert_agree(recipe, federation, model, group=64):
+    reference, expected = trained(Sequential(), model, recipe, federation)
+    state, found = trained(Stacked(group), model, recipe, federation)
+    torch.testing.assert_close(state.theta, reference.theta, rtol=1e-9, atol=1e-10)
+    for name, value in reference.buffers.items():
+        torch.testing.assert_close(state.buffers[name], value, rtol=1e-9, atol=1e-10)
+    for site, kept in reference.sites.items():
+        for part in ("method", "personal", "federated", "optimiser", "buffers"):
+            for name, value in getattr(kept, part).items():
+                other = getattr(state.sites[site], part)[name]
+                torch.testing.assert_close(other, value, rtol=1e-8, atol=1e-9)
+    for ours, theirs in zip(found, expected, strict=True):
+        assert ours["cohort"] == theirs["cohort"]
+        for site, metrics in theirs["sites"].items():
+            assert ours["sites"][site] == pytest.approx(metrics, rel=1e-6)
+
+
+@pytest.mark.parametrize("name", sorted(FEDERATED))
+def test_every_federated_optimiser_agrees(name, federation):
+    local = pl.LocalTraining(lr=0.05, batch_size=8, optimiser=pl.SGD(momentum=0.5))
+    batch_norm = "local" if name == "fedbn" else "average"
+    recipe = pl.Recipe(rounds=2, federated=FEDERATED[name](), local=local, batch_norm=batch_norm)
+    assert_agree(recipe, federation, network("convolutional"))
+
+
+@pytest.mark.parametrize(
+    "local",
+    [
+        pl.LocalTraining(lr=0.05, batch_size=10, epochs=2, l1=1e-3, clip=0.5),
+        pl.LocalTraining(lr=0.01, batch_size=16, optimiser=pl.Adam(), optimiser_state="keep"),
+        pl.LocalTraining(lr=0.01, batch_size=7, steps=5, optimiser=pl.AdamW(), last_batch="drop"),
+    ],
+    ids=["clip and l1", "adam kept", "steps"],
+)
+def test_every_way_to_train_locally_agrees(local, federation):
+    assert_agree(pl.Recipe(rounds=2, local=local, cohort=6), federation, network("mlp"))
+
+
+def test_small_groups_agree(federation):
+    recipe = pl.Recipe(rounds=2, local=pl.LocalTraining(batch_size=8))
+    assert_agree(recipe, federation, network("mlp"), group=3)
+
+
+def test_augmentation_agrees(federation):
+    recipe = pl.Recipe(rounds=1, method=pl.Likelihood(augment="rotate"))
+    assert_agree(recipe, federation, network("mlp"))
+
+
+def test_static_batch_norm_agrees(federation):
+    recipe = pl.Recipe(rounds=2, batch_norm="static")
+    assert_agree(recipe, federation, network("convolutional"))
+
+
+def test_dropout_is_repeatable(federation):
+    model = Network(build("mlp", (1, 8, 8), 10, hidden=(8,), dropout=0.5))
+    recipe = pl.Recipe(rounds=2)
+    first, _ = trained(Stacked(), model, recipe, federation)
+    second, _ = trained(Stacked(), model, recipe, federation)
+    assert torch.equal(first.theta, second.theta)
