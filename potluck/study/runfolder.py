@@ -25,7 +25,7 @@ from potluck.errors import PotluckError
 from potluck.labels import LabelSpace
 from potluck.models import build
 from potluck.models.network import Network
-from potluck.study.checkpoint import (
+from potluck.study.files import (
     read_sealed,
     read_tensors,
     write_pair,

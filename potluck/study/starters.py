@@ -12,7 +12,7 @@ from sklearn.datasets import load_iris
 
 from potluck.data.makers.bags import identifiable_bags
 from potluck.errors import PotluckError, one_of
-from potluck.study.checkpoint import writing
+from potluck.study.files import writing
 
 
 def write_starter(folder: Path, kind: str) -> Path:

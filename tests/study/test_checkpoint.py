@@ -15,7 +15,8 @@ from hypothesis import strategies as st
 from potluck.engines import ServerState
 from potluck.errors import PotluckError
 from potluck.messages import SiteState
-from potluck.study.checkpoint import available, load, save, write_pair
+from potluck.study.checkpoint import available, load, save
+from potluck.study.files import write_pair
 
 HASH = "0123456789abcdef"
 DTYPES = [
