@@ -16,7 +16,7 @@ class Broadcast:
 
     Args:
       round:   the round's number, from 0.
-      lr:      the learning rate of this round.
+      lr:      the learning rate of this round; a 0-d tensor where an engine captures steps.
       theta:   (P_s,) parameters; a private site gets the head rows of its own classes only.
       buffers: batch-norm statistics and the like.
       aligned: what the federated optimiser adds, entry for entry like θ (control variates).
@@ -24,7 +24,7 @@ class Broadcast:
     """
 
     round: int
-    lr: float
+    lr: float | Tensor
     theta: Tensor
     buffers: Tensors
     aligned: Tensors = field(default_factory=dict)

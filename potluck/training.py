@@ -79,7 +79,7 @@ def train(
       federation: the sites, with their views.
       recipe:     rounds, seed, method, federated optimiser, local training.
       model:      a name from `potluck.models.MODELS`, or any module whose last linear layer
-                  gives the K class scores.
+                  gives the K class scores; it gets images as floats in [0, 1].
       engine:     who runs the local part of a round; sequential when left out.
       device:     where to train.
       on_round:   called after each round with the server's state and the history record.

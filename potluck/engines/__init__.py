@@ -1,21 +1,26 @@
 """Engines: who runs a round, and the round loop around them."""
 
+from collections.abc import Callable
+
 from potluck.engines.engine import Engine
 from potluck.engines.evaluation import Evaluation, evaluate
+from potluck.engines.graphed import Graphed
 from potluck.engines.recipe import Recipe
 from potluck.engines.rounds import Record, ServerState, run, start
 from potluck.engines.sequential import Sequential
 from potluck.engines.stacked import Stacked
 
-ENGINES: dict[str, type[Sequential] | type[Stacked]] = {
+ENGINES: dict[str, Callable[..., Engine]] = {
     "sequential": Sequential,
     "stacked": Stacked,
+    "graphed": Graphed,
 }
 
 __all__ = [
     "ENGINES",
     "Engine",
     "Evaluation",
+    "Graphed",
     "Recipe",
     "Record",
     "Sequential",

@@ -17,7 +17,7 @@ from potluck.federated import FedAvg, Mean, RunningMean
 from potluck.federation import Federation, Site
 from potluck.messages import Broadcast, SiteState, Tensors, Update
 from potluck.methods import Arrival, AtServer, SiteData
-from potluck.models.network import Network
+from potluck.models.network import Layout, Network
 from potluck.streams import stream
 
 Record = dict[str, Any]
@@ -51,13 +51,14 @@ def start(
 ) -> ServerState:
     """The state before the first round."""
     theta, buffers = network.initial()
-    theta = theta.to(device)
+    method = recipe.method.server_start(network, federation)
+    theta = recipe.method.adjust(method, theta.to(device), network.layout)
     return ServerState(
         round=0,
         theta=theta,
         buffers={name: value.to(device) for name, value in buffers.items()},
         federated=recipe.federated.start(theta),
-        method=recipe.method.server_start(network, federation),
+        method=method,
     )
 
 
@@ -129,7 +130,8 @@ def one_round(
     state = replace(state, method=method, sites=sites)
 
     if metrics:
-        state = _averaged(recipe, state, mean.mean(), len(metrics) / len(federation.sites))
+        share = len(metrics) / len(federation.sites)
+        state = _averaged(network.layout, recipe, state, mean.mean(), share)
     if federation.server is not None and (own := recipe.method.at_server()) is not None:
         state, metrics[federation.server.name] = _server_trained(
             network, recipe, own, federation.server, state
@@ -217,11 +219,14 @@ def _weight(recipe: Recipe, update: Update) -> float:
     return float(update.samples) if recipe.federated.weights == "samples" else 1.0
 
 
-def _averaged(recipe: Recipe, state: ServerState, mean: Mean, share: float) -> ServerState:
+def _averaged(
+    layout: Layout, recipe: Recipe, state: ServerState, mean: Mean, share: float
+) -> ServerState:
     theta, federated = recipe.federated.apply(state.theta, state.federated, mean, share)
     # Whatever the optimiser does, an entry that nobody held keeps its value.
     theta = torch.where(mean.covered, theta, state.theta)
     method = recipe.method.conclude(state.method, mean.extras)
+    theta = recipe.method.adjust(method, theta, layout)
     return replace(state, theta=theta, federated=federated, buffers=mean.buffers, method=method)
 
 

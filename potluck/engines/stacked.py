@@ -8,7 +8,7 @@ layers that draw for themselves (dropout), whose random streams are another, equ
 """
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass
 from typing import Any
 
 import torch
@@ -18,14 +18,22 @@ from torch.func import grad_and_value, vmap
 from potluck.engines.engine import Finished
 from potluck.engines.recipe import Recipe
 from potluck.engines.site_round import Fixed, Moving, Ready, finish, make_ready, step
+from potluck.engines.trees import (
+    Tree,
+    as_fixed,
+    fixed_tree,
+    moving_tree,
+    own,
+    put,
+    signature,
+    stack,
+    take,
+)
 from potluck.federation import Site
 from potluck.messages import Broadcast, SiteState, Tensors
-from potluck.methods import Batch, Gradient, Objective, Plan, SiteData
+from potluck.methods import Batch, Gradient, Objective
 from potluck.models.network import Network
 from potluck.streams import derive
-
-Tree = dict[str, Any]
-"""Nested dictionaries of tensors: what vmap maps over."""
 
 
 @dataclass(frozen=True)
@@ -68,7 +76,7 @@ def _train(sites: Sequence[Ready], recipe: Recipe) -> dict[str, Finished]:
     """Train sites of equal shape together."""
     alike: dict[Any, list[Ready]] = {}
     for ready in sites:
-        alike.setdefault(_signature(ready), []).append(ready)
+        alike.setdefault(signature(ready), []).append(ready)
     finished: dict[str, Finished] = {}
     for bucket in alike.values():
         for ready, (moving, loss) in zip(bucket, _steps(bucket, recipe), strict=True):
@@ -81,8 +89,8 @@ def _steps(bucket: Sequence[Ready], recipe: Recipe) -> list[tuple[Moving, Tensor
     """Take all steps of some sites of equal shape; give what moved and the mean loss of each."""
     sample = bucket[0]
     device = sample.moving.vector.device
-    fixed = _stack([_fixed_tree(ready) for ready in bucket])
-    moving = _stack([_moving_tree(ready.moving) for ready in bucket])
+    fixed = stack([fixed_tree(ready) for ready in bucket])
+    moving = stack([moving_tree(ready.moving) for ready in bucket])
     losses = moving["vector"].new_zeros(len(bucket))
     batched = vmap(_step_of(sample.fixed), randomness="different")
     with torch.random.fork_rng(devices=[device] if device.type == "cuda" else []):
@@ -91,13 +99,13 @@ def _steps(bucket: Sequence[Ready], recipe: Recipe) -> list[tuple[Moving, Tensor
         for number in range(max(len(ready.batches) for ready in bucket)):
             for rows in _together(bucket, number):
                 batches = [bucket[row].batches[number] for row in rows]
-                batch = _stack([{"index": b.index, "draws": b.draws} for b in batches])
+                batch = stack([{"index": b.index, "draws": b.draws} for b in batches])
                 where = None if len(rows) == len(bucket) else torch.tensor(rows, device=device)
-                moved, loss = batched(_take(fixed, where), _take(moving, where), batch)
-                moving = moved if where is None else _put(moving, where, moved)
+                moved, loss = batched(take(fixed, where), take(moving, where), batch)
+                moving = moved if where is None else put(moving, where, moved)
                 losses = losses + loss if where is None else losses.index_add(0, where, loss)
     return [
-        (_own(moving, row, ready), losses[row] / len(ready.batches))
+        (own(take(moving, torch.tensor(row)), ready), losses[row] / len(ready.batches))
         for row, ready in enumerate(bucket)
     ]
 
@@ -106,15 +114,9 @@ def _step_of(sample: Fixed) -> Callable[[Tree, Tree, Tree], tuple[Tree, Tensor]]
     """`step` for one site, as a function of trees of tensors."""
 
     def one(fixed: Tree, moving: Tree, batch: Tree) -> tuple[Tree, Tensor]:
-        here = replace(
-            sample,
-            data=SiteData(**fixed["data"]),
-            plan=Plan(fixed["pool"], fixed["plan"]),
-            broadcast=replace(sample.broadcast, **fixed["broadcast"]),
-            federated=fixed["federated"],
-        )
+        here = as_fixed(sample, fixed)
         moved, loss = step(here, Moving(**moving), Batch(**batch), functional)
-        return _moving_tree(moved), loss
+        return moving_tree(moved), loss
 
     return one
 
@@ -132,88 +134,3 @@ def _together(bucket: Sequence[Ready], number: int) -> list[list[int]]:
         if number < len(ready.batches):
             lengths.setdefault(len(ready.batches[number].index), []).append(row)
     return list(lengths.values())
-
-
-def _fixed_tree(ready: Ready) -> Tree:
-    fixed, sent = ready.fixed, ready.fixed.broadcast
-    tensors = ("inputs", "symbols", "log_a", "log_b", "prior")
-    return {
-        "data": {name: getattr(fixed.data, name) for name in tensors},
-        "pool": fixed.plan.pool,
-        "plan": fixed.plan.tensors,
-        "broadcast": {
-            "theta": sent.theta,
-            "buffers": sent.buffers,
-            "aligned": sent.aligned,
-            "shared": sent.shared,
-        },
-        "federated": fixed.federated,
-    }
-
-
-def _moving_tree(moving: Moving) -> Tree:
-    return {part.name: getattr(moving, part.name) for part in fields(Moving)}
-
-
-def _signature(ready: Ready) -> Any:
-    """What must be equal for sites to be stacked: all shapes but the number of samples."""
-    count = len(ready.fixed.data)
-
-    def shape(name: str, value: Any) -> Any:
-        if isinstance(value, dict):
-            return name, tuple(shape(key, inner) for key, inner in value.items())
-        size = tuple(value.shape)
-        if name == "log_a":
-            return name, size[1:]
-        if name == "pool":
-            return name
-        free = size[:1] == (count,)
-        return name, value.dtype, free, size[1:] if free else size
-
-    trees = {"fixed": _fixed_tree(ready), "moving": _moving_tree(ready.moving)}
-    return shape("", trees)
-
-
-def _stack(trees: Sequence[Any], name: str = "") -> Any:
-    """Trees of tensors → one tree of stacked tensors; what is shorter is padded at its end."""
-    if isinstance(trees[0], dict):
-        return {key: _stack([tree[key] for tree in trees], key) for key in trees[0]}
-    longest = max((len(tensor) for tensor in trees if tensor.ndim), default=0)
-    # A symbol that does not exist has likelihood 0; padded samples are never looked at.
-    filler = float("-inf") if name == "log_a" else 0
-    return torch.stack([_padded(tensor, longest, filler) for tensor in trees])
-
-
-def _padded(tensor: Tensor, length: int, filler: float) -> Tensor:
-    if tensor.ndim == 0 or len(tensor) == length:
-        return tensor
-    padding = tensor.new_full((length - len(tensor), *tensor.shape[1:]), filler)
-    return torch.cat([tensor, padding])
-
-
-def _take(tree: Any, rows: Tensor | None) -> Any:
-    """The rows of every tensor; None for all."""
-    if rows is None:
-        return tree
-    if isinstance(tree, dict):
-        return {key: _take(value, rows) for key, value in tree.items()}
-    return tree[rows]
-
-
-def _put(tree: Any, rows: Tensor, new: Any) -> Any:
-    """The tree with some rows of every tensor replaced."""
-    if isinstance(tree, dict):
-        return {key: _put(value, rows, new[key]) for key, value in tree.items()}
-    return tree.index_copy(0, rows, new)
-
-
-def _own(moving: Tree, row: int, ready: Ready) -> Moving:
-    """One site's share of what moved, without padding."""
-
-    def cut(stacked: Any, before: Any) -> Any:
-        if isinstance(stacked, dict):
-            return {key: cut(value, before[key]) for key, value in stacked.items()}
-        mine = stacked[row]
-        return mine[: len(before)].clone() if mine.ndim else mine.clone()
-
-    return Moving(**cut(moving, _moving_tree(ready.moving)))

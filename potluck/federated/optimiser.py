@@ -36,7 +36,7 @@ class Progress:
     end: Tensor
     gradient: Tensor
     steps: int
-    lr: float
+    lr: float | Tensor
     local: LocalTraining
 
 

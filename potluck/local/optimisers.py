@@ -26,7 +26,7 @@ class LocalOptimiser(Protocol):
         ...
 
     def step(
-        self, theta: Tensor, gradient: Tensor, state: Tensors, lr: float
+        self, theta: Tensor, gradient: Tensor, state: Tensors, lr: float | Tensor
     ) -> tuple[Tensor, Tensors]:
         """One step: (P,) θ and gradient, state → new θ and state."""
         ...
@@ -63,7 +63,7 @@ class SGD:
         return {"velocity": torch.zeros_like(theta)} if self.momentum else {}
 
     def step(
-        self, theta: Tensor, gradient: Tensor, state: Tensors, lr: float
+        self, theta: Tensor, gradient: Tensor, state: Tensors, lr: float | Tensor
     ) -> tuple[Tensor, Tensors]:
         """The rule v ← μv + g; θ ← θ − lr·v (Nesterov: θ − lr·(g + μv))."""
         if self.weight_decay:
@@ -122,7 +122,7 @@ class Adam:
         }
 
     def step(
-        self, theta: Tensor, gradient: Tensor, state: Tensors, lr: float
+        self, theta: Tensor, gradient: Tensor, state: Tensors, lr: float | Tensor
     ) -> tuple[Tensor, Tensors]:
         """One bias-corrected Adam step."""
         if self.weight_decay:
@@ -142,7 +142,7 @@ class AdamW(Adam):
     weight_decay: float = 0.01
 
     def step(
-        self, theta: Tensor, gradient: Tensor, state: Tensors, lr: float
+        self, theta: Tensor, gradient: Tensor, state: Tensors, lr: float | Tensor
     ) -> tuple[Tensor, Tensors]:
         """Shrink θ by lr·decay, then one Adam step without L2."""
         plain = Adam(self.beta1, self.beta2, self.epsilon)

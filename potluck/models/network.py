@@ -13,6 +13,8 @@ from functools import cached_property
 import torch
 from torch import Tensor, nn
 from torch.func import functional_call
+from torch.nn.functional import linear
+from torch.nn.modules.dropout import _DropoutNd
 
 from potluck.models._classifier import batch_norm_layers
 
@@ -96,6 +98,8 @@ class Layout:
 class Network:
     """Forward passes of a `Classifier` as functions of (θ, buffers, inputs).
 
+    The model sees images as floats in [0, 1], whether they come as such or as uint8.
+
     Args:
       classifier: the model; it is copied, and its own parameters are only the starting point.
     """
@@ -133,6 +137,21 @@ class Network:
         """(B, K) logits in evaluation mode, but with batch norm by the batch's own statistics."""
         return self._call(self.measuring_module, theta, buffers, inputs)
 
+    def features(self, theta: Tensor, buffers: Mapping[str, Tensor], inputs: Tensor) -> Tensor:
+        """(B, F) what the encoder gives to the head in training mode; buffers move in place."""
+        return self._encode(self._training, theta, buffers, inputs)
+
+    def inferred_features(
+        self, theta: Tensor, buffers: Mapping[str, Tensor], inputs: Tensor
+    ) -> Tensor:
+        """(B, F) what the encoder gives to the head in evaluation mode."""
+        return self._encode(self._inference, theta, buffers, inputs)
+
+    def scores(self, theta: Tensor, features: Tensor) -> Tensor:
+        """(B, F) features → (B, K) logits."""
+        parts = self.layout.unflatten(theta)
+        return linear(features, parts["head.weight"], parts.get("head.bias"))
+
     @cached_property
     def measuring_module(self) -> nn.Module:
         """The module behind `measure`, for hooks that must see its layers."""
@@ -140,6 +159,12 @@ class Network:
         for layer in batch_norm_layers(module).values():
             layer.train()
         return module
+
+    @cached_property
+    def stochastic(self) -> bool:
+        """Whether some layer draws random numbers itself."""
+        layers = self._training.modules()
+        return any(isinstance(layer, _DropoutNd) and layer.p > 0 for layer in layers)
 
     def module(self, theta: Tensor, buffers: Mapping[str, Tensor]) -> nn.Module:
         """An ordinary module in evaluation mode that holds these parameters and buffers."""
@@ -155,7 +180,19 @@ class Network:
     def _call(
         self, module: nn.Module, theta: Tensor, buffers: Mapping[str, Tensor], inputs: Tensor
     ) -> Tensor:
-        return functional_call(module, {**self.layout.unflatten(theta), **buffers}, (inputs,))
+        parts = {**self.layout.unflatten(theta), **buffers}
+        return functional_call(module, parts, (_as_unit(inputs),))
+
+    def _encode(
+        self, module: nn.Module, theta: Tensor, buffers: Mapping[str, Tensor], inputs: Tensor
+    ) -> Tensor:
+        parts = {**self.layout.unflatten(theta), **buffers}
+        own = {
+            name.removeprefix("encoder."): value
+            for name, value in parts.items()
+            if name.startswith("encoder.")
+        }
+        return functional_call(module.get_submodule("encoder"), own, (_as_unit(inputs),))
 
 
 def infer_batched(
@@ -168,3 +205,8 @@ def infer_batched(
     """(N, K) logits in evaluation mode without gradients, some samples at a time."""
     with torch.no_grad():
         return torch.cat([network.infer(theta, buffers, chunk) for chunk in inputs.split(batch)])
+
+
+def _as_unit(inputs: Tensor) -> Tensor:
+    # Augmented images are floats in [0, 1]; a model must see the others alike.
+    return inputs.float() / 255 if inputs.dtype == torch.uint8 else inputs
