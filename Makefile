@@ -7,8 +7,9 @@ BIN := .venv/bin
 demo: .venv/ready
 	$(BIN)/potluck demo
 
+# Two workers of one thread each (tests/conftest.py); a file's tests share their fixtures.
 test: .venv/ready lint
-	$(BIN)/python -m pytest
+	$(BIN)/python -m pytest --numprocesses 2 --dist loadfile
 
 lint: .venv/ready
 	$(BIN)/ruff check .
