@@ -23,7 +23,7 @@ from potluck.engines.site_round import (
     Ready,
     autograd,
     finish,
-    make_ready,
+    make_all_ready,
     seeded,
     step,
 )
@@ -87,16 +87,7 @@ class Graphed:
         states: Mapping[str, SiteState],
         broadcast: Callable[[Site], Broadcast],
     ) -> Iterator[Finished]:
-        prepared = [
-            make_ready(
-                network.narrowed(len(site.view.own().space)),
-                recipe,
-                site,
-                states.get(site.name),
-                broadcast(site),
-            )
-            for site in sites
-        ]
+        prepared = make_all_ready(network, recipe, sites, states, broadcast)
         moved = self._wave([ready for ready, _ in prepared if ready is not None])
         for site, (ready, state) in zip(sites, prepared, strict=True):
             if ready is None:

@@ -13,6 +13,8 @@ from potluck.engines.evaluation import evaluate
 from potluck.engines.recipe import Recipe
 from potluck.engines.site_round import check_update, held_entries, train_site
 from potluck.engines.static_norm import norm_sums, static_buffers
+from potluck.engines.validation import validate
+from potluck.errors import PotluckError
 from potluck.federated import FedAvg, Mean, RunningMean
 from potluck.federation import Federation, Site
 from potluck.messages import Broadcast, SiteState, Tensors, Update
@@ -80,15 +82,18 @@ def run(
       engine:         who runs the local part.
       state:          where to start from.
       on_round:       called after each round with the new state and its history record.
-      evaluate_every: evaluate on the test set after every so many rounds, and after the last.
+      evaluate_every: evaluate on test and validation samples after every so many rounds, and
+                      after the last.
     """
     while state.round < recipe.rounds:
         began = time.perf_counter()
         state, record = one_round(network, recipe, federation, engine, state)
-        if federation.test is not None and (
-            state.round % evaluate_every == 0 or state.round == recipe.rounds
-        ):
-            record["test"] = asdict(evaluate(network, state.theta, state.buffers, *federation.test))
+        if state.round % evaluate_every == 0 or state.round == recipe.rounds:
+            model = (network, state.theta, state.buffers)
+            if federation.test is not None:
+                record["test"] = asdict(evaluate(*model, *federation.test))
+            if federation.validation:
+                record["validation"] = validate(*model, federation)
         record["seconds"] = time.perf_counter() - began
         on_round(state, record)
     return state
@@ -171,7 +176,9 @@ def make_broadcast(
     """
     aligned = recipe.federated.share(state.federated)
     if entries is not None:
-        aligned = {name: vector[entries] for name, vector in aligned.items()}
+        size = len(state.theta)
+        aligned = {name: _own(name, vector, entries, size) for name, vector in aligned.items()}
+        shared = {name: _own(name, vector, entries, size) for name, vector in shared.items()}
     return Broadcast(
         round=state.round,
         lr=lr,
@@ -215,6 +222,17 @@ def arrival(
     )
 
 
+def _own(name: str, vector: Tensor, entries: Tensor, size: int) -> Tensor:
+    """What a private site gets of a vector like θ. Anything else might tell of other classes."""
+    if vector.shape != (size,):
+        raise PotluckError(
+            f'the server would send "{name}" of shape {tuple(vector.shape)} to a private site, '
+            "which may receive the model and vectors like it, cut to its own classes, and nothing "
+            "else. Use another method, or views that are not private."
+        )
+    return vector[entries]
+
+
 def _weight(recipe: Recipe, update: Update) -> float:
     return float(update.samples) if recipe.federated.weights == "samples" else 1.0
 
@@ -253,8 +271,15 @@ def _server_trained(
 def _static(network: Network, federation: Federation, state: ServerState) -> ServerState:
     """Batch-norm statistics over everybody's samples, for the model as it now is."""
     everyone = (*federation.sites, *([federation.server] if federation.server else []))
-    sums = (norm_sums(network, state.theta, state.buffers, site.inputs) for site in everyone)
-    return replace(state, buffers=static_buffers(state.buffers, sums))
+
+    def sums(site: Site) -> Tensors:
+        own, theta = network, state.theta
+        if site.view.private:  # its own rows suffice: heads are not normalised
+            own = network.narrowed(len(site.view.classes))
+            theta = theta[network.layout.entries(site.view.classes).to(theta.device)]
+        return norm_sums(own, theta, state.buffers, site.inputs)
+
+    return replace(state, buffers=static_buffers(state.buffers, map(sums, everyone)))
 
 
 def _on(like: Tensor, entries: Tensor | None) -> Tensor | None:

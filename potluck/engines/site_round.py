@@ -4,7 +4,7 @@
 sites use the same parts and take the steps of many sites at once with the same `step`.
 """
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 
@@ -161,6 +161,26 @@ def make_ready(
     ), state
 
 
+def make_all_ready(
+    network: Network,
+    recipe: Recipe,
+    sites: Sequence[Site],
+    states: Mapping[str, SiteState],
+    broadcast: Callable[[Site], Broadcast],
+) -> list[tuple[Ready | None, SiteState]]:
+    """`make_ready` for several sites, each with the classes that it knows; see `Engine.run`."""
+    return [
+        make_ready(
+            network.narrowed(len(site.view.own().space)),
+            recipe,
+            site,
+            states.get(site.name),
+            broadcast(site),
+        )
+        for site in sites
+    ]
+
+
 def step(
     fixed: Fixed, moving: Moving, batch: Batch, differentiate: Differentiate
 ) -> tuple[Moving, Tensor]:
@@ -304,8 +324,13 @@ def check_update(update: Update, size: int, round_number: int) -> None:
 def seeded(recipe: Recipe, round_number: int, site: Site) -> Iterator[None]:
     """Layers that draw for themselves (dropout) use the site's stream; nothing is disturbed."""
     device = site.inputs.device
+    seed = derive(recipe.seed, round_number, site.name, "dropout")
     with torch.random.fork_rng(devices=[device] if device.type == "cuda" else []):
-        torch.manual_seed(derive(recipe.seed, round_number, site.name, "dropout"))
+        # Not torch.manual_seed: it would also reseed accelerators that were not forked.
+        torch.default_generator.manual_seed(seed)
+        if device.type == "cuda":
+            with torch.cuda.device(device):
+                torch.cuda.manual_seed(seed)
         yield
 
 

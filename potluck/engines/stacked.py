@@ -17,7 +17,7 @@ from torch.func import grad_and_value, vmap
 
 from potluck.engines.engine import Finished
 from potluck.engines.recipe import Recipe
-from potluck.engines.site_round import Fixed, Moving, Ready, finish, make_ready, step
+from potluck.engines.site_round import Fixed, Moving, Ready, finish, make_all_ready, step
 from potluck.engines.trees import (
     Tree,
     as_fixed,
@@ -57,16 +57,7 @@ class Stacked:
         """Train the cohort, group by group, in order; see `Engine.run`."""
         for first in range(0, len(cohort), self.group):
             sites = cohort[first : first + self.group]
-            prepared = [
-                make_ready(
-                    network.narrowed(len(site.view.own().space)),
-                    recipe,
-                    site,
-                    states.get(site.name),
-                    broadcast(site),
-                )
-                for site in sites
-            ]
+            prepared = make_all_ready(network, recipe, sites, states, broadcast)
             finished = _train([ready for ready, _ in prepared if ready is not None], recipe)
             for site, (_, state) in zip(sites, prepared, strict=True):
                 yield finished.get(site.name, Finished(site, None, state))

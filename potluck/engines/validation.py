@@ -1,0 +1,47 @@
+"""Validation: how well sites' own samples that were kept out of training are predicted."""
+
+from collections.abc import Sequence
+from typing import Any
+
+from torch import Tensor
+
+from potluck.federation import Federation
+from potluck.messages import Tensors
+from potluck.models.network import Network, infer_batched
+
+
+def validate(network: Network, theta: Tensor, buffers: Tensors, federation: Federation) -> float:
+    """The share of the sites' validation samples whose label is predicted, over all sites.
+
+    Each site predicts in its own terms: the symbols of its view, and with the head rows of its
+    own classes where it is private.
+
+    Args:
+      network:    the global model.
+      theta:      (P,) parameters.
+      buffers:    its buffers.
+      federation: whose validation samples are predicted.
+    """
+    hits = total = 0
+    for site in federation.validation:
+        own, parameters = network, theta
+        if site.view.private:
+            own = network.narrowed(len(site.view.classes))
+            parameters = theta[network.layout.entries(site.view.classes).to(theta.device)]
+        logits = infer_batched(own, parameters, buffers, site.inputs)
+        predicted = site.view.own().project(logits.softmax(1).cpu()).argmax(1)
+        hits += int((predicted == site.symbols.cpu()).sum())
+        total += len(site)
+    return hits / total
+
+
+def best_round(history: Sequence[dict[str, Any]]) -> dict[str, Any] | None:
+    """The record of the round whose model did best in validation, the first of equals.
+
+    Choosing by validation, never by test, is what makes its test accuracy an honest number.
+
+    Returns:
+      the record; None when the run had no validation.
+    """
+    validated = [record for record in history if "validation" in record]
+    return max(validated, key=lambda record: record["validation"], default=None)
