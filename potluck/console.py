@@ -20,7 +20,8 @@ from rich.table import Table
 from potluck.demo import Outcome, Row
 from potluck.engines import Evaluation, Record
 from potluck.federation import Federation, Site
-from potluck.labels import Identifiability
+from potluck.labels import Identifiability, identifiability
+from potluck.labels.identifiability import Contribution
 from potluck.study.build import Prepared
 from potluck.study.execute import OnRound
 from potluck.study.schema import Study
@@ -36,40 +37,71 @@ def complain(message: object) -> None:
 
 
 def show_sites(federation: Federation, found: Identifiability) -> None:
-    """A table of what each site brings."""
-    table = Table(title="What each site brings", title_justify="left")
-    table.add_column("site")
-    table.add_column("labels")
-    table.add_column("samples", justify="right")
-    table.add_column("a sample's label, for example")
-    table.add_column("tells apart alone", justify="right")
+    """A table of what each site brings, and whether it suffices together."""
     everyone = [*federation.sites, *([federation.server] if federation.server else [])]
-    needed = len(federation.space) - 1
-    for site in everyone:
-        contribution = found.sites[site.name]
-        private = ", private" if site.view.private else ""
-        table.add_row(
-            escape(site.name),
-            site.view.kind + private,
-            f"{len(site):,}",
-            escape(_example(site)),
-            f"{contribution.alone}/{needed}",
-        )
-    out.print(table)
+    _print_table(everyone, found)
     colour = "green" if found.complete else "yellow"
     out.print(f"[{colour}]{escape(found.verdict())}[/]", soft_wrap=True)
 
 
+def show_site(site: Site) -> None:
+    """What a checked site file brings by itself; other sites may supply what it lacks."""
+    found = identifiability({site.name: site.view})
+    _print_table([site], found)
+    if not found.complete:
+        out.print(
+            "By itself, the site cannot tell all classes apart. Other sites may supply what it "
+            "lacks: potluck check on the study says.",
+            soft_wrap=True,
+        )
+    out.print("[green]The site file is in order.[/]")
+
+
+def _print_table(sites: Sequence[Site], found: Identifiability) -> None:
+    table = Table(title="What each site brings", title_justify="left")
+    table.add_column("site")
+    table.add_column("labels")
+    table.add_column("samples", justify="right")
+    table.add_column("example of a label")
+    table.add_column("tells apart by itself")
+    for site in sites:
+        table.add_row(
+            escape(site.name),
+            site.view.kind + (", private" if site.view.private else ""),
+            f"{len(site):,}",
+            escape(_example(site)),
+            _alone(site, found.sites[site.name]),
+        )
+    out.print(table)
+
+
+def _alone(site: Site, contribution: Contribution) -> str:
+    """How far a site's labels go without the other sites', however many samples it had."""
+    classes, parts = len(site.view.space), contribution.alone + 1
+    if parts == classes:
+        return f"all {classes} classes"
+    if parts == 1:
+        return "nothing"
+    if parts == int(site.view.held.sum()):
+        return f"{parts} of {classes} classes"
+    if parts == classes - sum(len(group) - 1 for group in contribution.groups):
+        return f"{parts} groups of classes"
+    return f"{contribution.alone} of {classes - 1} contrasts"
+
+
 def _example(site: Site) -> str:
-    name = site.view.symbols.names[int(site.symbols[0])]
+    symbol = int(site.symbols[0])
+    name = site.view.symbols.names[symbol]
+    if site.view.kind == "unlabeled":
+        return "(none)"
     if site.view.kind == "bags":
-        mix = site.view.proportions[int(site.symbols[0])]
+        mix = site.view.proportions[symbol]
         top = mix.topk(min(2, len(mix)))
         shares = ", ".join(
             f"{float(p):.0%} {site.view.space.names[int(k)]}"
             for p, k in zip(top.values, top.indices, strict=True)
         )
-        return f"bag {name}: {shares}, …"
+        return f"bag {name}: {shares}" + (", …" if top.values.sum() < 0.995 else "")
     return name if len(name) <= 40 else name[:39] + "…"
 
 
@@ -109,9 +141,9 @@ def progress(rounds: int, done: int = 0, title: str = "training") -> Iterator[On
 def show_evaluation(evaluation: Evaluation, names: Sequence[str]) -> None:
     """Accuracy, loss, and accuracy per class."""
     out.print(f"accuracy [bold]{evaluation.accuracy:.2%}[/], loss {evaluation.loss:.4f}")
-    table = Table(title="Per class", title_justify="left")
-    table.add_column("class")
-    table.add_column("accuracy", justify="right")
+    table = Table(title="Per label", title_justify="left")
+    table.add_column("label")
+    table.add_column("predicted right", justify="right")
     for name, value in zip(names, evaluation.per_class, strict=True):
         shown = "no samples" if value != value else f"{value:.1%}"
         table.add_row(escape(name), shown)
@@ -144,25 +176,36 @@ def counting(total: int, title: str) -> Iterator[Callable[[], None]]:
 
 
 def show_result(trained: Trained, folder: Path) -> None:
-    """The outcome of a run, and where it lies."""
+    """The outcome of a run, where it lies, and what to do with it."""
     test = trained.history[-1].get("test")
     if test is not None:
         out.print(
             f"test accuracy after {trained.state.round} rounds: [bold]{test['accuracy']:.2%}[/]"
         )
-    out.print(f"model and history: {folder}", markup=False)
-
-
-def show_plan(study: Study, prepared: Prepared) -> None:
-    """What a run would do."""
-    recipe, size = prepared.recipe, len(prepared.network.layout)
-    cohort = recipe.cohort or len(prepared.federation.sites)
+    out.print(f"model and history: {folder}", markup=False, soft_wrap=True)
     out.print(
-        f"{study.method['name']} with {study.federated['name']}: {recipe.rounds} rounds of "
-        f"{cohort} of {len(prepared.federation.sites)} sites, {study.model['name']} with "
-        f"{size:,} parameters, on {prepared.device.type}.",
+        f"next: potluck evaluate {folder}, or potluck predict {folder} DATA",
         markup=False,
         soft_wrap=True,
+    )
+
+
+def show_plan(study: Study, prepared: Prepared, file: Path) -> None:
+    """What a run would do."""
+    recipe, size = prepared.recipe, len(prepared.network.layout)
+    sites = len(prepared.federation.sites)
+    taking_part = (
+        f"all {sites}" if recipe.cohort in (None, sites) else f"{recipe.cohort} of {sites}"
+    )
+    out.print(
+        f"A run trains {study.model['name']} ({size:,} parameters) by {study.method['name']} and "
+        f"{study.federated['name']}: {recipe.rounds} rounds with {taking_part} sites, on "
+        f"{prepared.device.type}.",
+        markup=False,
+        soft_wrap=True,
+    )
+    out.print(
+        f"[green]The study is in order.[/] Next: potluck run {escape(str(file))}", soft_wrap=True
     )
 
 

@@ -7,7 +7,7 @@ import torch
 from torch import Tensor
 
 from potluck.errors import PotluckError
-from potluck.labels import Identifiability, LabelSpace, LabelView, identifiability
+from potluck.labels import Identifiability, LabelSpace, LabelView, exact, identifiability
 from potluck.labels.view import Labels
 
 
@@ -49,6 +49,17 @@ class Site:
     def __len__(self) -> int:
         return len(self.inputs)
 
+    def subset(self, index: Tensor) -> "Site":
+        """The same site with some of its samples."""
+        truth = None if self.truth is None else self.truth[index]
+        return replace(self, inputs=self.inputs[index], symbols=self.symbols[index], truth=truth)
+
+    def revealed(self) -> "Site":
+        """The same site with its true classes as labels; only simulations know them."""
+        if self.truth is None:
+            raise PotluckError(f'site "{self.name}" does not know the true classes.')
+        return replace(self, view=exact(self.view.space), symbols=self.truth)
+
     def to(self, device: torch.device) -> "Site":
         """The same site with its samples on a device."""
         truth = None if self.truth is None else self.truth.to(device)
@@ -65,12 +76,15 @@ class Federation:
       sites:  the sites, each with its own view.
       server: data that the server itself holds, if any; a site like any other.
       test:   (inputs, (N,) classes) that the server evaluates on, if any.
+      validation: samples that sites keep out of training to choose the best round by: sites
+              again, with the names and views of those that they belong to.
     """
 
     space: LabelSpace
     sites: tuple[Site, ...]
     server: Site | None = None
     test: tuple[Tensor, Tensor] | None = None
+    validation: tuple[Site, ...] = ()
 
     @classmethod
     def of(
@@ -78,6 +92,7 @@ class Federation:
         sites: Sequence[Site],
         server: Site | None = None,
         test: tuple[Tensor, Tensor] | None = None,
+        validation: Sequence[Site] = (),
     ) -> "Federation":
         """A checked federation of sites that share their target classes."""
         if not sites:
@@ -85,7 +100,7 @@ class Federation:
         space = sites[0].view.space
         if test is not None:
             test = (test[0], _test_classes(space, test[1]))
-        federation = cls(space, tuple(sites), server, test)
+        federation = cls(space, tuple(sites), server, test, tuple(validation))
         federation.check()
         return federation
 
@@ -101,8 +116,11 @@ class Federation:
                 "give it a subset view."
             )
         first = self.sites[0].inputs
-        for site in everyone:
+        for site in (*everyone, *self.validation):
             _check_site(site, self.space, first)
+        for aside in self.validation:
+            if aside.name not in names:
+                raise PotluckError(f'there are validation samples of "{aside.name}", but no site.')
         if self.test is not None:
             inputs, classes = self.test
             if len(inputs) != len(classes) or len(inputs) == 0:
@@ -120,12 +138,22 @@ class Federation:
             views[self.server.name] = self.server.view
         return identifiability(views)
 
+    def revealed(self) -> "Federation":
+        """The same federation with the true classes as everybody's labels: an upper bound."""
+        return replace(
+            self,
+            sites=tuple(site.revealed() for site in self.sites),
+            validation=tuple(site.revealed() for site in self.validation),
+            server=None if self.server is None else self.server.revealed(),
+        )
+
     def to(self, device: torch.device) -> "Federation":
         """The same federation with all data on a device."""
         return replace(
             self,
             sites=tuple(site.to(device) for site in self.sites),
             server=None if self.server is None else self.server.to(device),
+            validation=tuple(site.to(device) for site in self.validation),
             test=None if self.test is None else (self.test[0].to(device), self.test[1].to(device)),
         )
 

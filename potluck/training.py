@@ -14,7 +14,7 @@ from potluck.engines.sequential import Sequential
 from potluck.errors import PotluckError
 from potluck.federation import Federation
 from potluck.labels import LabelSpace, LabelView
-from potluck.models import as_classifier, build
+from potluck.models import as_classifier, build, draw_rows
 from potluck.models.network import Network, infer_batched
 from potluck.streams import stream
 
@@ -106,7 +106,10 @@ def make_network(federation: Federation, recipe: Recipe, model: str | nn.Module)
     if isinstance(model, str):
         shape = tuple(federation.sites[0].inputs.shape[1:])
         generator = stream(recipe.seed, "model")
-        return Network(build(model, shape, classes, generator=generator))
+        classifier = build(model, shape, classes, generator=generator)
+        if any(site.view.private for site in federation.sites):
+            draw_rows(classifier.head, federation.space.names, recipe.seed)
+        return Network(classifier)
     classifier = as_classifier(model)
     if classifier.classes != classes:
         raise PotluckError(

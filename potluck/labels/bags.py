@@ -47,9 +47,11 @@ def bags(
     matrix = as_matrix("the bag priors Π", priors, rows, len(space))
     symbols = LabelSpace.numbered(len(matrix)) if names is None else LabelSpace(tuple(names))
     matrix = stochastic_rows("the bag priors Π", matrix, symbols.names)
-    _check_rank(matrix, len(space) if minimum_rank is None else minimum_rank, maximum_condition)
+    needed = len(space) if minimum_rank is None else minimum_rank
+    _check_rank(matrix, symbols, needed, maximum_condition)
     prior = uniform_prior(space)
     if target_prior is not None:
+        _check_target(target_prior, matrix, symbols, space)
         prior = as_prior("the target prior π", target_prior, space)
     joint = _shares(sizes, symbols).unsqueeze(1) * matrix / prior
     return LabelView(
@@ -83,14 +85,31 @@ def _shares(sizes: Any | None, symbols: LabelSpace) -> Tensor:
     return values / values.sum()
 
 
-def _check_rank(matrix: Tensor, needed: int, maximum_condition: float) -> None:
+def _check_target(
+    target_prior: Any, matrix: Tensor, symbols: LabelSpace, space: LabelSpace
+) -> None:
+    """Refuse a target population that lacks a class which a bag has; name the bag."""
+    given = torch.from_numpy(as_numbers("the target prior π", target_prior)).flatten()
+    if len(given) != len(space):
+        return  # `as_prior` explains this
+    clash = (given == 0) & (matrix > 0)
+    if clash.any():
+        m, k = clash.nonzero()[0].tolist()
+        raise PotluckError(
+            f'the target prior π is 0 for class "{space.names[k]}", but it makes up '
+            f'{float(matrix[m, k]):.3g} of bag "{symbols.names[m]}"; give the class a share of '
+            "the target population, however small, or leave it out of the label space."
+        )
+
+
+def _check_rank(matrix: Tensor, symbols: LabelSpace, needed: int, maximum_condition: float) -> None:
     bag_count, classes = matrix.shape
     if not 1 <= needed <= classes:
         raise PotluckError(
             f"minimum_rank is {needed}; it must be from 1 to the number of classes, {classes}."
         )
     singular = torch.linalg.svdvals(matrix)
-    rank = int((singular > RANK_TOLERANCE * singular[0]).sum())
+    rank = _rank(matrix)
     if rank < needed:
         distinct = len(torch.unique(matrix, dim=0))
         wanted = (
@@ -102,7 +121,7 @@ def _check_rank(matrix: Tensor, needed: int, maximum_condition: float) -> None:
         raise PotluckError(
             f"bag priors have rank {rank} but {wanted} (found {bag_count} bags, {distinct} "
             f"distinct rows). Merge classes or add bags, or set minimum_rank = {rank} if other "
-            "sites can tell the remaining classes apart."
+            f"sites can tell the remaining classes apart.{_idle(matrix, symbols)}"
         )
     condition = float(singular[0] / singular[min(needed, len(singular)) - 1])
     if condition > maximum_condition:
@@ -111,3 +130,15 @@ def _check_rank(matrix: Tensor, needed: int, maximum_condition: float) -> None:
             f"at most {maximum_condition:.3g} accepted): small errors in the priors would decide "
             "the result. Form bags that differ more, or raise maximum_condition."
         )
+
+
+def _rank(matrix: Tensor) -> int:
+    singular = torch.linalg.svdvals(matrix)
+    return int((singular > RANK_TOLERANCE * singular[0]).sum())
+
+
+def _idle(matrix: Tensor, symbols: LabelSpace) -> str:
+    """A sentence that names the bags which are blends of those before them, if there are any."""
+    ranks = [0, *(_rank(matrix[: m + 1]) for m in range(len(matrix)))]
+    idle = [f'"{name}"' for m, name in enumerate(symbols) if ranks[m + 1] == ranks[m]]
+    return f" Bags that add nothing to those before them: {', '.join(idle)}." if idle else ""

@@ -32,6 +32,7 @@ What the answer means, and what not:
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from itertools import compress
 
 import torch
 from torch import Tensor
@@ -139,6 +140,7 @@ def identifiability(views: Mapping[str, LabelView]) -> Identifiability:
             )
     sites = {name: _Evidence.of(view) for name, view in views.items()}
     total = _Evidence.joint(list(sites.values()))
+    each = torch.stack([site.information for site in sites.values()])
     settled = total.rank()
     contributions = {
         name: Contribution(
@@ -146,7 +148,7 @@ def identifiability(views: Mapping[str, LabelView]) -> Identifiability:
             alone=site.rank(),
             only=settled - _rank(total.information - site.information),
             groups=_named(space, site.first_of_group()),
-            helpers=_helpers(site, sites),
+            helpers=tuple(compress(sites, _helpers(site.information, each).tolist())),
         )
         for name, site in sites.items()
     }
@@ -245,13 +247,11 @@ def _rank(information: Tensor) -> int:
     return int((torch.linalg.eigvalsh(information) > TOLERANCE).sum())
 
 
-def _helpers(site: _Evidence, sites: Mapping[str, _Evidence]) -> tuple[str, ...]:
-    """The sites that settle directions which this site leaves open."""
-    values, vectors = torch.linalg.eigh(site.information)
+def _helpers(site: Tensor, sites: Tensor) -> Tensor:
+    """(S,) bool: which of the sites' (S, K, K) informations settle what this site leaves open."""
+    values, vectors = torch.linalg.eigh(site)
     open_ = vectors[:, values <= TOLERANCE]
-    others = torch.stack([other.information for other in sites.values()])
-    gained = (others * (open_ @ open_.T)).sum((1, 2)) > TOLERANCE  # Σ_d o_dᵀ I o_d
-    return tuple(name for name, more in zip(sites, gained.tolist(), strict=True) if more)
+    return torch.tensordot(sites, open_ @ open_.T, dims=2) > TOLERANCE  # Σ_d o_dᵀ I o_d
 
 
 def _some(names: tuple[str, ...], most: int = 5) -> str:

@@ -2,21 +2,29 @@
 
 from collections.abc import Sequence
 from dataclasses import replace
+from typing import Literal, get_args
 
 import torch
 
-from potluck.errors import PotluckError
+from potluck.errors import PotluckError, one_of
 from potluck.labels.space import LabelSpace
-from potluck.labels.view import LabelView, uniform_prior
+from potluck.labels.view import LabelView, full_normaliser, uniform_prior
+
+Softmax = Literal["own", "all"]
 
 
-def subset(space: LabelSpace, classes: Sequence[str]) -> LabelView:
+def subset(space: LabelSpace, classes: Sequence[str], softmax: Softmax = "own") -> LabelView:
     """Exact labels among some of the classes: a = e_y, b = 1 on the site's classes, else 0.
 
     Args:
       space:   the K target classes.
       classes: the names that occur at the site, in the site's own order.
+      softmax: what a label is compared with in training: the site's own classes, or all target
+               classes (b = 1 everywhere). The latter is ordinary cross-entropy: it teaches that
+               samples from here are of no other class, and moves the head rows of all classes.
     """
+    if softmax not in get_args(Softmax):
+        raise PotluckError(one_of("softmax of a subset view", softmax, get_args(Softmax)))
     if isinstance(classes, str):
         raise PotluckError(
             f'the class set of the site is the text "{classes}"; give a list: ["{classes}"].'
@@ -32,7 +40,7 @@ def subset(space: LabelSpace, classes: Sequence[str]) -> LabelView:
         space=space,
         symbols=own,
         codebook=codebook,
-        normaliser=codebook.sum(0),
+        normaliser=codebook.sum(0) if softmax == "own" else full_normaliser(space),
         prior=uniform_prior(space),
     )
 
@@ -44,3 +52,17 @@ def private_subset(space: LabelSpace, classes: Sequence[str]) -> LabelView:
     which knows nothing else; the server maps the rows back.
     """
     return replace(subset(space, classes), private=True)
+
+
+def declared_subset(
+    space: LabelSpace, classes: Sequence[str], private: bool, softmax: Softmax
+) -> LabelView:
+    """The view that a study or site file declares: `subset`, or `private_subset`."""
+    if not private:
+        return subset(space, classes, softmax)
+    if softmax != "own":
+        raise PotluckError(
+            f'a private site knows its own classes only, so that softmax = "{softmax}" is not '
+            'possible; leave it out, or set it to "own".'
+        )
+    return private_subset(space, classes)

@@ -96,7 +96,7 @@ class LabelView:
         if labels is None:
             if len(self.symbols) > 1:
                 raise PotluckError(
-                    f"a {self.kind} view needs one label per sample, and none were given; "
+                    f"its {self.kind} view needs one label per sample, and none were given; "
                     "a site without labels has the view unlabeled."
                 )
             return torch.zeros(count, dtype=torch.int64)

@@ -27,7 +27,7 @@ def chosen(logits: Tensor, log_a: Tensor) -> Tensor:
       (..., K) one-hot.
     """
     best = (logits + log_a).argmax(-1, keepdim=True)
-    return torch.zeros_like(logits).scatter_(-1, best, 1.0)
+    return (torch.arange(logits.shape[-1], device=logits.device) == best).to(logits.dtype)
 
 
 def moving_average(

@@ -1,6 +1,8 @@
 """Methods: what happens at a site and at the server."""
 
 from potluck.methods.candidate_targets import CandidateTargets
+from potluck.methods.fedcorr import FedCorr
+from potluck.methods.fedlc import FedLC
 from potluck.methods.fedllp import FedLLP
 from potluck.methods.fedllp_vat import FedLLPVAT
 from potluck.methods.fedmatch import FedMatch
@@ -8,9 +10,12 @@ from potluck.methods.fedmt import FedMT
 from potluck.methods.fedpl import FedPL
 from potluck.methods.fedpll_laar import FedPLLLAAR
 from potluck.methods.fedrep import FedRep
+from potluck.methods.fedrs import FedRS
 from potluck.methods.fedtrans import FedTrans
 from potluck.methods.fedul import FedUL
 from potluck.methods.fedul_refined import RefinedFedUL
+from potluck.methods.fedx import FedX
+from potluck.methods.fixed_head import FixedHead
 from potluck.methods.label_projection import LabelProjection
 from potluck.methods.likelihood import Likelihood
 from potluck.methods.method import (
@@ -26,11 +31,16 @@ from potluck.methods.method import (
     Plan,
     SiteData,
 )
+from potluck.methods.ridge_head import RidgeHead
+from potluck.methods.rofl import RoFL
 from potluck.methods.semifl import SemiFL
 from potluck.methods.single import Single
+from potluck.methods.tuning import Tuning
 
 METHODS: dict[str, type[Method]] = {
     "candidate-targets": CandidateTargets,
+    "fedcorr": FedCorr,
+    "fedlc": FedLC,
     "fedllp": FedLLP,
     "fedllp-vat": FedLLPVAT,
     "fedmatch": FedMatch,
@@ -38,13 +48,19 @@ METHODS: dict[str, type[Method]] = {
     "fedpl": FedPL,
     "fedpll-laar": FedPLLLAAR,
     "fedrep": FedRep,
+    "fedrs": FedRS,
     "fedtrans": FedTrans,
     "fedul": FedUL,
     "fedul-refined": RefinedFedUL,
+    "fedx": FedX,
+    "fixed-head": FixedHead,
     "label-projection": LabelProjection,
     "likelihood": Likelihood,
+    "ridge-head": RidgeHead,
+    "rofl": RoFL,
     "semifl": SemiFL,
     "single": Single,
+    "tuning": Tuning,
 }
 
 __all__ = [
@@ -54,15 +70,20 @@ __all__ = [
     "Batch",
     "CandidateTargets",
     "Differentiate",
+    "FedCorr",
+    "FedLC",
     "FedLLP",
     "FedLLPVAT",
     "FedMT",
     "FedMatch",
     "FedPL",
     "FedPLLLAAR",
+    "FedRS",
     "FedRep",
     "FedTrans",
     "FedUL",
+    "FedX",
+    "FixedHead",
     "Gradient",
     "LabelProjection",
     "Likelihood",
@@ -72,7 +93,10 @@ __all__ = [
     "Objective",
     "Plan",
     "RefinedFedUL",
+    "RidgeHead",
+    "RoFL",
     "SemiFL",
     "Single",
     "SiteData",
+    "Tuning",
 ]

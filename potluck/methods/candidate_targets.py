@@ -31,7 +31,6 @@ from potluck.losses.beliefs import expected_accuracy, initial_beliefs, moving_av
 from potluck.messages import Tensors
 from potluck.methods.augmented import Augmented
 from potluck.methods.method import AtServer, Batch, LocalModel, Plan, SiteData
-from potluck.models.network import Network
 
 Rule = Literal["uniform", "renormalise", "average"]
 
@@ -74,8 +73,12 @@ class CandidateTargets(Augmented):
         state: Tensors,
         generator: torch.Generator,
     ) -> Plan:
-        """All samples whose label says something."""
-        return labelled_plan(site, state["beliefs"])
+        """All samples whose label says something; and φ of this round."""
+        plan = labelled_plan(site, state["beliefs"])
+        done = min(model.round / self.decay_rounds, 1.0)
+        momentum = self.momentum + (self.final_momentum - self.momentum) * done
+        plan.tensors["momentum"] = torch.tensor(momentum, device=site.inputs.device)
+        return plan
 
     def loss(
         self,
@@ -90,30 +93,16 @@ class CandidateTargets(Augmented):
         logits = model(self.inputs(site, batch))
         targets = state["beliefs"][batch.index]
         log_a = site.log_a[site.symbols[batch.index]]
-        new = self._updated(targets, logits.detach(), log_a, shared["round"])
+        new = self._updated(targets, logits.detach(), log_a, plan.tensors["momentum"])
         beliefs = state["beliefs"].index_copy(0, batch.index, new)
         return soft_cross_entropy(logits, targets).mean(), {"beliefs": beliefs}
 
-    def _updated(self, targets: Tensor, logits: Tensor, log_a: Tensor, round_: Tensor) -> Tensor:
+    def _updated(self, targets: Tensor, logits: Tensor, log_a: Tensor, momentum: Tensor) -> Tensor:
         if self.rule == "uniform":
             return targets
         if self.rule == "renormalise":
             return log_posterior(logits, log_a).exp()
-        done = (round_ / self.decay_rounds).clamp(max=1)
-        momentum = self.momentum + (self.final_momentum - self.momentum) * done
         return moving_average(targets, logits, log_a, momentum)
-
-    def server_start(self, network: Network, federation: Federation) -> Tensors:
-        """The round, which the decay of φ follows."""
-        return {"round": torch.zeros((), device=federation.sites[0].inputs.device)}
-
-    def share(self, server: Tensors, site: str) -> Tensors:
-        """The round."""
-        return server
-
-    def conclude(self, server: Tensors, extras: Tensors) -> Tensors:
-        """Count the round."""
-        return {"round": server["round"] + 1}
 
     def at_server(self) -> AtServer:
         """A server that has data of its own trains on it like a site."""

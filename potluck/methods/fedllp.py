@@ -48,5 +48,6 @@ class FedLLP(Bagged):
         state: Tensors,
     ) -> tuple[Tensor, Tensors]:
         """The proportion loss of one set."""
-        proportions = site.log_proportions[site.symbols[batch.index[0]]].exp()
+        own = site.symbols[batch.index[:1]]  # all of the batch is of one set
+        proportions = site.log_proportions[own].exp().squeeze(0)
         return proportion_loss(model(self.inputs(site, batch)), proportions), state

@@ -17,7 +17,7 @@ from dataclasses import dataclass
 
 import torch
 from torch import Tensor
-from torch.nn.functional import cross_entropy, kl_div, one_hot
+from torch.nn.functional import cross_entropy, kl_div
 
 from potluck.errors import PotluckError
 from potluck.federation import Federation
@@ -107,7 +107,7 @@ class FedMatch(Method):
         confidence, votes = log_eta.detach().exp().max(1)
         trusted = (confidence >= self.tau).to(log_eta.dtype)
         trusted = trusted / trusted.sum().clamp_min(1)
-        votes = one_hot(votes, log_eta.shape[1])
+        votes = _one_hot(votes, log_eta.shape[1])
         sigma = plan.tensors["sigma"]
         psi = model.theta - sigma
         loss = self.lambda_l1 * psi.abs().sum() + self.lambda_l2 * ((sigma - psi) ** 2).sum()
@@ -115,7 +115,7 @@ class FedMatch(Method):
             answers = plan.tensors["answers"][batch.index]  # (B, H, K)
             apart = kl_div(log_eta.unsqueeze(1), answers, reduction="none").sum(2).mean(1)
             loss = loss + self.lambda_i * (trusted * apart).sum()
-            votes = votes + one_hot(answers.argmax(2), log_eta.shape[1]).sum(1)
+            votes = votes + _one_hot(answers.argmax(2), log_eta.shape[1]).sum(1)
         strong = seen(self.strong, site.inputs[batch.index], batch.draws, "strong")
         wrong = cross_entropy(model(strong), votes.argmax(1), reduction="none")
         return loss + self.lambda_a * (trusted * wrong).sum(), state
@@ -185,3 +185,8 @@ class _Weighted(Likelihood):
         """See `Likelihood.loss`."""
         loss, state = super().loss(model, site, plan, batch, shared, state)
         return self.weight * loss, state
+
+
+def _one_hot(classes: Tensor, count: int) -> Tensor:
+    # Not torch's: it looks at the values, which a batched step must not.
+    return (classes.unsqueeze(-1) == torch.arange(count, device=classes.device)).int()

@@ -1,7 +1,8 @@
 """`fedrep`: one encoder, heads of the sites' own (Collins et al., ICML 2021).
 
     site     f = head_c(encoder(x)) over its own symbols; sends the encoder, keeps head_c
-    server   averages the encoders, then trains its own samples with the model's head
+    server   averages the encoders; if it has samples of its own, it then trains on them, and
+             with them the model's head
 
 Two ways to train a site. The FedMT papers train encoder and head together: head_epochs = 0.
 The authors of FedRep train the head alone in the first epochs of a round, then the encoder
@@ -9,8 +10,9 @@ alone: head_epochs = 10 with local.epochs = 11 is their default. (A part that is
 gradient; momentum and weight decay of the local optimiser still act on it. Their last step, a
 fine-tuning of the heads, matters only for predictions in the sites' own spaces and is left out.)
 
-Only the server trains the model's own head. The FedMT papers average the server's encoder with
-the sites'; here the server trains after the average.
+A site whose labels are exactly the target classes does send its head, and the mean of these is
+the model's. So the centre that has them may be a site, as in the FedMT papers, where its encoder
+is averaged with the others', or the server, which trains after the average.
 """
 
 from collections.abc import Sequence
@@ -27,8 +29,8 @@ from potluck.methods.augmented import Augmented
 from potluck.methods.heads import first_head, with_head
 from potluck.methods.likelihood import Likelihood
 from potluck.methods.method import AtServer, Batch, LocalModel, Plan, SiteData
-from potluck.methods.target_labels import check_server_labels
-from potluck.models.network import Network
+from potluck.methods.target_labels import check_target_labels, exactly_labelled
+from potluck.models.network import HEAD, Layout, Network
 
 
 @dataclass(frozen=True)
@@ -44,11 +46,11 @@ class FedRep(Augmented):
     head_epochs: int = 0
 
     def check(self, federation: Federation) -> None:
-        """The model's own head learns at the server only."""
+        """Somebody must train the model's own head."""
         super().check(federation)
         if self.head_epochs < 0:
             raise PotluckError(f"method.head_epochs is {self.head_epochs}; it is 0 or more.")
-        check_server_labels("fedrep", federation)
+        check_target_labels("fedrep", federation, exactly_labelled)
 
     def personal(self, site: SiteData, network: Network) -> Tensors:
         """A head over the site's symbols."""
@@ -82,6 +84,22 @@ class FedRep(Augmented):
             model = replace(model, theta=_learning(model.theta, ~learns))
         logits = with_head(model, head, self.inputs(site, batch))
         return cross_entropy(logits, site.symbols[batch.index]), state
+
+    def report(self, model: LocalModel, site: SiteData, plan: Plan, state: Tensors) -> Tensors:
+        """The head, if it scores the target classes, its rows in their order."""
+        if not exactly_labelled(site):
+            return {}
+        symbol_of_class = site.log_a.argmax(0)
+        return {name: value.detach()[symbol_of_class] for name, value in model.personal.items()}
+
+    def conclude(self, server: Tensors, extras: Tensors) -> Tensors:
+        """The mean of the heads over the target classes."""
+        return server | {name: extras[name] for name in HEAD if name in extras}
+
+    def adjust(self, server: Tensors, theta: Tensor, layout: Layout) -> Tensor:
+        """The model gets the mean head, where sites sent any."""
+        parts = layout.unflatten(theta) | {name: server[name] for name in HEAD if name in server}
+        return torch.cat([parts[name].flatten() for name in layout.names])
 
     def at_server(self) -> AtServer:
         """The server trains encoder and head on its own samples."""

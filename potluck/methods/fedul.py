@@ -60,9 +60,11 @@ class FedUL(Bagged):
             )
         found = federation.identifiability()
         if not found.complete:
+            short = found.shortfalls()
+            others = f" (and {len(short) - 3} more such sites)" if len(short) > 3 else ""
             raise PotluckError(
-                f"{found.verdict()} {' '.join(found.shortfalls())} Add sets with other "
-                "proportions of these classes at any site, or merge the classes."
+                f"{found.verdict()} {' '.join(short[:3])}{others} Add sets with other proportions "
+                "of these classes at any site, or merge the classes."
             )
 
     def plan(

@@ -1,31 +1,37 @@
 """FedUL whose class proportions are rough: they are refined while the model learns.
 
 Declared proportions are often estimates. At the start of each round after a warm-up, a site takes
-one step of expectation maximisation for its own sets: the model's posterior about each sample,
-given its set, averaged over the set and shrunk to what was declared,
+the received model's η as given and estimates the proportions of each of its sets m anew: those
+that explain the set's samples best, with what was declared as prior knowledge,
+
+    Π[m] = argmax_p  t Σ_k Π⁰[m, k] log p_k + Σ_{i in m} log Σ_k p_k η_k(x_i) / π_k.
+
+This is the maximum a posteriori under a Dirichlet prior: the declared Π⁰ counts like t labelled
+samples of each set (`trust`). The problem is concave, and expectation maximisation solves it:
 
     q_i      ∝ Π[m_i] / π ⊙ η(x_i)
-    Π[m, k]  = (t Π⁰[m, k] + Σ_{i in m} q_ik) / (t + n_m),
+    Π[m, k]  = (t Π⁰[m, k] + Σ_{i in m} q_ik) / (t + n_m).
 
-the maximum a posteriori under a Dirichlet prior: the declared Π⁰ counts like t labelled samples
-of each set (`trust`). With t = ∞ this is FedUL; with t = 0 the declared proportions are only where
-it starts. Refined proportions stay at the site, like the declared ones.
+With t = ∞ this is FedUL; with t = 0 the declared proportions matter in the warm-up alone. Refined
+proportions stay at the site, like the declared ones.
 
 It helps where classes are easy to tell apart and proportions are further off than the sampling
 error of a set; where the declared ones are exact, or a poor model would decide, it can only harm.
 """
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import torch
 from torch import Tensor
 
 from potluck.errors import PotluckError
 from potluck.federation import Federation
-from potluck.losses import log_posterior
 from potluck.messages import Tensors
 from potluck.methods.fedul import FedUL
-from potluck.methods.method import Batch, LocalModel, Plan, SiteData
+from potluck.methods.method import LocalModel, Plan, SiteData
+
+# Steps of expectation maximisation; each costs one multiplication per sample and class.
+STEPS = 50
 
 
 @dataclass(frozen=True)
@@ -54,10 +60,6 @@ class RefinedFedUL(FedUL):
         if not self.trust >= 0:
             raise PotluckError(f"method.trust is {self.trust}; it must be at least 0.")
 
-    def start(self, site: SiteData) -> Tensors:
-        """The declared proportions."""
-        return {"log_priors": site.log_proportions}
-
     def plan(
         self,
         model: LocalModel,
@@ -67,58 +69,49 @@ class RefinedFedUL(FedUL):
         generator: torch.Generator,
     ) -> Plan:
         """Refine the proportions, then train with them."""
-        log_priors = state["log_priors"]
+        plan = super().plan(model, site, shared, state, generator)
+        declared = priors = site.log_proportions.exp()
         if model.round >= self.warmup:
-            log_a = self.transition(site, log_priors)["log_a"][site.symbols]
-            beliefs = log_posterior(model.reference(site.inputs), log_a).exp()
-            log_priors = refined(site, beliefs, self.trust).log()
-        return Plan(
-            pool=torch.arange(len(site), device=site.inputs.device),
-            tensors={**self.transition(site, log_priors), "log_priors": log_priors},
-            metrics=_errors(site, log_priors),
-        )
-
-    def loss(
-        self,
-        model: LocalModel,
-        site: SiteData,
-        plan: Plan,
-        batch: Batch,
-        shared: Tensors,
-        state: Tensors,
-    ) -> tuple[Tensor, Tensors]:
-        """As `FedUL`; the refined proportions are kept for the next round."""
-        value, _ = super().loss(model, site, plan, batch, shared, state)
-        return value, {"log_priors": plan.tensors["log_priors"]}
+            eta = torch.softmax(model.reference(site.inputs), 1)
+            priors = refined(declared, site.symbols, eta / site.prior, self.trust)
+            plan = replace(plan, tensors=self.transition(site, priors.log()))
+        metrics = {"moved": float(_distance(priors, declared))}
+        if site.truth is not None:
+            truth = _proportions(site.symbols, site.truth, like=declared)
+            metrics["declared_error"] = float(_distance(declared, truth))
+            metrics["prior_error"] = float(_distance(priors, truth))
+        return replace(plan, metrics=metrics)
 
 
-def refined(site: SiteData, beliefs: Tensor, trust: float) -> Tensor:
-    """Class proportions of each set after counting what is believed about its samples.
+def refined(declared: Tensor, sets: Tensor, ratios: Tensor, trust: float) -> Tensor:
+    """The class proportions that best explain each set's samples and what was declared.
 
     Args:
-      site:    for the sets of the samples and their declared proportions.
-      beliefs: (N, K) class posteriors of the samples, given their sets.
-      trust:   how many samples the declared proportions count for.
+      declared: (M, K) declared proportions Π⁰.
+      sets:     (N,) set of each sample.
+      ratios:   (N, K) η(x) / π: how much likelier each class is for a sample than for anyone.
+      trust:    t, how many samples the declared proportions count for.
 
     Returns:
       (M, K) proportions; rows sum to 1.
     """
-    counts = trust * site.log_proportions.exp()
-    counts = counts.index_add(0, site.symbols, beliefs)
+    # From the middle, since a declared 0 would stay 0 for ever.
+    priors = torch.full_like(declared, 1 / declared.shape[1])
+    for _ in range(STEPS):
+        joint = priors[sets] * ratios
+        beliefs = joint / joint.sum(1, keepdim=True)
+        counts = (trust * declared).index_add(0, sets, beliefs)
+        priors = counts / counts.sum(1, keepdim=True)
+    return priors
+
+
+def _proportions(sets: Tensor, classes: Tensor, like: Tensor) -> Tensor:
+    """(M, K) proportions of the classes in each set."""
+    ones = torch.ones(len(classes), dtype=like.dtype, device=like.device)
+    counts = torch.zeros_like(like).index_put((sets, classes), ones, accumulate=True)
     return counts / counts.sum(1, keepdim=True)
 
 
-def _errors(site: SiteData, log_priors: Tensor) -> dict[str, float]:
-    """Mean total variation between proportions and truth, declared and as they are now."""
-    if site.truth is None:
-        return {}
-    truth = torch.zeros_like(log_priors)
-    truth.index_put_((site.symbols, site.truth), torch.ones_like(truth[0, 0]), accumulate=True)
-    truth = truth / truth.sum(1, keepdim=True)
-    return {
-        name: float((values.exp() - truth).abs().sum(1).mean() / 2)
-        for name, values in (
-            ("declared_error", site.log_proportions),
-            ("prior_error", log_priors),
-        )
-    }
+def _distance(priors: Tensor, others: Tensor) -> Tensor:
+    """Mean total variation between the proportions (M, K) of sets."""
+    return (priors - others).abs().sum(1).mean() / 2

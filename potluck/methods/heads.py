@@ -2,6 +2,7 @@
 
 import torch
 from torch import Tensor
+from torch.nn.functional import linear
 
 from potluck.messages import Tensors
 from potluck.methods.method import LocalModel, SiteData
@@ -22,8 +23,11 @@ def first_head(site: SiteData, network: Network) -> Tensors:
 
 def with_head(model: LocalModel, head: Tensors, inputs: Tensor) -> Tensor:
     """(B, ...) → (B, Z) logits in training mode with another head on the model's encoder."""
-    layout = model.network.layout
-    parts = layout.unflatten(model.theta) | head
-    theta = torch.cat([parts[name].flatten() for name in layout.names])
-    other = model.network.narrowed(len(head["head.weight"]))
-    return other.train(theta, model.buffers, inputs)
+    features = model.network.features(model.theta, model.buffers, inputs)
+    return linear(features, head["head.weight"], head.get("head.bias"))
+
+
+def scores_at_rest(model: LocalModel, inputs: Tensor) -> Tensor:
+    """(B, ...) → (B, K) logits in training mode, with gradients for the encoder alone."""
+    features = model.network.features(model.theta, model.buffers, inputs)
+    return model.network.scores(model.theta.detach(), features)

@@ -10,6 +10,7 @@ A method is a frozen dataclass of hyper-parameters with pure functions. In a rou
              report     → what goes back with the new parameters
     server   receive    → once for each update, in a fixed order
              conclude   → once, with the mean of what the sites reported
+             adjust     → the averaged parameters as the method wants them; also at the start
              at_server  → how the server then trains on its own data, if it has any
 
 All but `loss` have defaults. State between rounds is explicit: `start` makes a site's, `loss`
@@ -27,7 +28,7 @@ from torch import Tensor
 from potluck.federation import Federation, Site
 from potluck.local import LocalTraining
 from potluck.messages import Tensors, Update
-from potluck.models.network import Network, infer_batched
+from potluck.models.network import Layout, Network, infer_batched
 
 
 @dataclass(frozen=True, eq=False)
@@ -68,12 +69,22 @@ class SiteData:
             log_a=view.codebook.log().float().to(device),
             log_b=view.normaliser.log().float().to(device),
             prior=view.prior.float().to(device),
-            truth=site.truth,
+            truth=_own_truth(site),
             names=view.symbols.names,
         )
 
     def __len__(self) -> int:
         return len(self.inputs)
+
+
+def _own_truth(site: Site) -> Tensor | None:
+    """True classes as the site numbers them; a private site numbers its own classes only."""
+    if site.truth is None or not site.view.private:
+        return site.truth
+    classes = site.view.classes.to(site.truth.device)
+    number = torch.zeros(len(site.view.space), dtype=torch.int64, device=site.truth.device)
+    number[classes] = torch.arange(len(classes), device=site.truth.device)
+    return number[site.truth]
 
 
 @dataclass(frozen=True, eq=False)
@@ -291,6 +302,18 @@ class Method(ABC):
                   their weights.
         """
         return server
+
+    def adjust(self, server: Tensors, theta: Tensor, layout: Layout) -> Tensor:
+        """The global parameters as the method wants them, e.g. with a head that it fixes itself.
+
+        Called before the first round, and after each round's average.
+
+        Args:
+          server: the server's state, after `server_start` or `conclude`.
+          theta:  (P,) the parameters.
+          layout: where each of them lies.
+        """
+        return theta
 
     def at_server(self) -> AtServer | None:
         """How the server trains on its own data after averaging; None for not at all."""

@@ -112,6 +112,7 @@ class Network:
         )
         self._training = copy.deepcopy(classifier).train()
         self._inference = copy.deepcopy(classifier).eval()
+        self._narrowed: dict[int, Network] = {}
 
     def initial(self) -> tuple[Tensor, dict[str, Tensor]]:
         """The model's own parameters (P,) and buffers."""
@@ -120,10 +121,19 @@ class Network:
         return theta, {name: value.clone() for name, value in module.named_buffers()}
 
     def narrowed(self, classes: int) -> "Network":
-        """The same network with another number of classes (a private site's own)."""
-        other = copy.copy(self)
-        other.layout = self.layout.narrowed(classes)
-        return other
+        """The same network with another number of classes (a private site's own).
+
+        Its head is blank: of the rows that this network started from, it has none.
+        """
+        if classes not in self._narrowed:
+            other = copy.copy(self)
+            other.layout = self.layout.narrowed(classes)
+            other._training = _with_blank_head(self._training, classes)
+            other._inference = _with_blank_head(self._inference, classes)
+            other._narrowed = {}
+            other.__dict__.pop("measuring_module", None)
+            self._narrowed[classes] = other
+        return self._narrowed[classes]
 
     def train(self, theta: Tensor, buffers: Mapping[str, Tensor], inputs: Tensor) -> Tensor:
         """(B, K) logits in training mode; batch-norm statistics in `buffers` move in place."""
@@ -205,6 +215,27 @@ def infer_batched(
     """(N, K) logits in evaluation mode without gradients, some samples at a time."""
     with torch.no_grad():
         return torch.cat([network.infer(theta, buffers, chunk) for chunk in inputs.split(batch)])
+
+
+def _with_blank_head(module: nn.Module, classes: int) -> nn.Module:
+    """The same module, sharing its encoder, with a head of zeros for some number of classes."""
+    other = copy.copy(module)
+    other._modules = dict(module._modules)
+    head = module.get_submodule("head")
+    assert isinstance(head, nn.Linear)
+    # Made on no device first: a Linear that is made on a real one draws random numbers.
+    blank = nn.Linear(
+        head.in_features,
+        classes,
+        bias=head.bias is not None,
+        device="meta",
+        dtype=head.weight.dtype,
+    ).to_empty(device=head.weight.device)
+    with torch.no_grad():
+        for parameter in blank.parameters():
+            parameter.zero_()
+    other.add_module("head", blank.train(module.training))
+    return other
 
 
 def _as_unit(inputs: Tensor) -> Tensor:

@@ -1,6 +1,6 @@
 """From a checked study to the objects that train."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -14,9 +14,10 @@ from potluck.federation import Federation
 from potluck.labels import LabelSpace
 from potluck.local import LOCAL_OPTIMISERS, SCHEDULES, LocalTraining
 from potluck.methods import METHODS
-from potluck.models import build
+from potluck.models import build, draw_rows
 from potluck.models.network import Network
 from potluck.streams import stream
+from potluck.study.explain import about
 from potluck.study.options import make
 from potluck.study.schema import RealFederation, Study, read_study
 from potluck.study.simulation import simulate
@@ -115,54 +116,70 @@ def _from_site_files(
 ) -> tuple[Federation, tuple[str, ...] | None]:
     space = LabelSpace(tuple(real.classes))
     loaded = [load_site(folder / file, space) for file in real.sites]
+    _check_names([site.name for site, _ in loaded], real.sites)
     server = None if real.server is None else load_site(folder / real.server, space)
     columns = {site.name: names for site, names in [*loaded, *([server] if server else [])]}
     test = None
     if real.test is not None:
-        try:
+        with about("federation.test"):
             inputs, labels, columns["the test set"] = real.test.read(folder)
             if labels is None:
                 raise PotluckError("the test set needs labels; say where they are.")
             test = (inputs, space.encode(labels))
-        except PotluckError as error:
-            raise PotluckError(f"federation.test: {error}") from None
     _check_columns(columns)
     sites = [site for site, _ in loaded]
     own = None if server is None else server[0]
     return Federation.of(sites, own, test), next(iter(columns.values()))
 
 
+def _check_names(names: Sequence[str], files: Sequence[str]) -> None:
+    """Sites are told apart by name."""
+    for position, name in enumerate(names):
+        if name in names[:position]:
+            raise PotluckError(
+                f"federation.sites: {files[names.index(name)]} and {files[position]} both have "
+                f'the name "{name}"; give each site a name of its own, and list it once.'
+            )
+
+
 def _check_columns(columns: Mapping[str, tuple[str, ...] | None]) -> None:
     """All tables must have the same columns in the same order, or inputs would be mixed up."""
     (first, expected), *others = columns.items()
     for name, found in others:
-        if found != expected:
+        if found == expected:
+            continue
+        if found is None or expected is None:
+            table, other = (first, name) if found is None else (name, first)
             raise PotluckError(
-                f'"{name}" has the input columns {_listed(found)}, but "{first}" has '
-                f"{_listed(expected)}; list the same features in the same order in each site file."
+                f'"{table}" is a table and "{other}" is not; all need the same kind of data '
+                "(arrays have no column names by which to compare them with tables)."
             )
+        raise PotluckError(
+            f'"{name}" has the input columns {_listed(found)}, but "{first}" has '
+            f"{_listed(expected)}; list the same columns in the same order in data.features of "
+            "each site file."
+        )
 
 
-def _listed(columns: tuple[str, ...] | None) -> str:
-    if columns is None:
-        return "of no table"
+def _listed(columns: tuple[str, ...]) -> str:
     return ", ".join(columns[:12]) + (f", … ({len(columns)} in all)" if len(columns) > 12 else "")
 
 
 def _network(study: Study, federation: Federation) -> Network:
     options = {key: value for key, value in study.model.items() if key != "name"}
     mean, std = _moments(federation) if study.standardise == "federation" else (None, None)
-    return Network(
-        build(
-            study.model["name"],
-            tuple(federation.sites[0].inputs.shape[1:]),
-            len(federation.space),
-            generator=stream(study.seed, "model"),
-            mean=mean,
-            std=std,
-            **options,
-        )
+    classifier = build(
+        study.model["name"],
+        tuple(federation.sites[0].inputs.shape[1:]),
+        len(federation.space),
+        generator=stream(study.seed, "model"),
+        mean=mean,
+        std=std,
+        **options,
     )
+    if any(site.view.private for site in federation.sites):
+        draw_rows(classifier.head, federation.space.names, study.seed)
+    return Network(classifier)
 
 
 def _moments(federation: Federation) -> tuple[Tensor, Tensor]:

@@ -1,12 +1,13 @@
 """Turn a schema's complaints into sentences that say where, what and what was meant."""
 
 import json
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from typing import Any
 
 from pydantic import BaseModel, ValidationError
 
-from potluck.errors import one_of
+from potluck.errors import PotluckError, one_of
 
 # What a value must be, by the kind of complaint; {…} are the complaint's own details.
 _MUST_BE = {
@@ -14,17 +15,17 @@ _MUST_BE = {
     "dict": "must be a table, such as {{ key = value }}",
     "finite": "must be a finite number",
     "float": "must be a number",
-    "greater_than": "must be above {gt}",
-    "greater_than_equal": "must be at least {ge}",
+    "greater_than": "must be above {gt:g}",
+    "greater_than_equal": "must be at least {ge:g}",
     "int": "must be a whole number",
-    "less_than": "must be below {lt}",
-    "less_than_equal": "must be at most {le}",
+    "less_than": "must be below {lt:g}",
+    "less_than_equal": "must be at most {le:g}",
     "list": "must be a list, such as [a, b]",
     "model": "must be a table, such as {{ key = value }}",
     "string": "must be text in quotes",
     "string_too_short": "must not be empty",
-    "too_long": "must have at most {max_length} entries",
-    "too_short": "must have at least {min_length} entries",
+    "too_long": "must have {max_length} entries or fewer",
+    "too_short": "must have {min_length} or more entries",
     "tuple": "must be a list, such as [a, b]",
 }
 
@@ -41,8 +42,17 @@ def explain(error: ValidationError, model: type[BaseModel], where: str) -> str:
     return "\n".join(dict.fromkeys(lines))
 
 
+@contextmanager
+def about(where: object) -> Iterator[None]:
+    """Say where the errors inside belong: a file, a key, a site."""
+    try:
+        yield
+    except PotluckError as error:
+        raise PotluckError(f"{where}: {error}") from None
+
+
 def complaint(detail: Any) -> str:
-    """What a value must be and what it is instead, e.g. `must be above 0; it is -3.`
+    """What a value must be, and what it is instead: "must be above 0; it is -3.".
 
     Args:
       detail: one of a validation error's details.
@@ -71,7 +81,9 @@ def _sentence(detail: Any, model: type[BaseModel]) -> str:
         return f"{path}.kind: {one_of('kind', detail['ctx']['tag'], place.kinds)}"
     if place.kinds and kind in ("union_tag_not_found", "model_attributes_type"):
         kinds = ", ".join(place.kinds)
-        return f'{path} needs a kind, e.g. {path} = {{ kind = "{place.kinds[0]}" }}. Known: {kinds}.'
+        return (
+            f'{path} needs a kind, e.g. {path} = {{ kind = "{place.kinds[0]}" }}. Known: {kinds}.'
+        )
     return f"{path} {complaint(detail)}" if path else complaint(detail)
 
 
@@ -101,8 +113,10 @@ class _Place:
         return [kind for schema in self.objects if (kind := _kind(schema)) is not None]
 
     def narrowed(self, tag: int | str) -> "_Place | None":
-        """The schema of one kind; None if that is not what `tag` is."""
+        """One alternative of a union; None if `tag`, which is written nowhere, names none."""
         found = [schema for schema in self.objects if _kind(schema) == tag]
+        if not found and len(self.objects) > 1 and not self.keys:  # text or a table, say
+            found = [s for s in self.objects if ("dict" in str(tag)) == (s.get("type") == "object")]
         return _Place(found, self.definitions) if found else None
 
     def below(self, key: int | str) -> "_Place":
@@ -118,8 +132,8 @@ def _walk(model: type[BaseModel], location: Sequence[int | str]) -> tuple[str, _
     schema = model.model_json_schema()
     place, path = _Place([schema], schema.get("$defs", {})), ""
     for part in location:
-        if (kind := place.narrowed(part)) is not None:
-            place = kind  # the tag of a union, which is written nowhere
+        if (alternative := place.narrowed(part)) is not None:
+            place = alternative
             continue
         path += f"[{part}]" if isinstance(part, int) else f".{part}" if path else part
         place = place.below(part)
@@ -138,7 +152,7 @@ def _objects(schemas: Sequence[dict[str, Any]], definitions: dict[str, Any]) -> 
             pending.append(schema["items"])
         elif options := schema.get("oneOf") or schema.get("anyOf"):
             pending.extend(reversed(options))
-        else:
+        elif schema.get("type") != "null":
             found.append(schema)
     return found
 

@@ -31,13 +31,11 @@ def complete(where: str, what: str, known: Known, given: Any, default: str) -> d
       a table with `name` and every option.
     """
     table = {"name": given} if isinstance(given, str) else given
-    if isinstance(table, Mapping):
-        table = {"name": default, **table}
-    if not isinstance(table, Mapping) or not isinstance(table["name"], str):
+    if not isinstance(table, Mapping) or not isinstance(table.get("name", default), str):
         raise PotluckError(
             f'{where}: give a name, or a table with a name, e.g. {where} = "{default}".'
         )
-    name = table["name"]
+    name = table.get("name", default)
     if name not in known:
         raise PotluckError(f"{where}.name: {one_of(what, name, known)}")
     accepted = options_of(known[name])
@@ -47,13 +45,16 @@ def complete(where: str, what: str, known: Known, given: Any, default: str) -> d
             if not accepted:
                 raise PotluckError(f'{where}.{key}: {what} "{name}" has no options; remove it.')
             raise PotluckError(f"{where}.{key}: {one_of(f'option of {name}', key, accepted)}")
-    for key, (kind, default) in accepted.items():
+    for key, (kind, value) in accepted.items():
         if key in table:
             completed[key] = _checked(f"{where}.{key}", kind, table[key])
-        elif default is inspect.Parameter.empty:
-            raise PotluckError(f'{where}.{key} is missing; {what} "{name}" needs it.')
+        elif value is inspect.Parameter.empty:
+            raise PotluckError(
+                f'{where}.{key} is missing; {what} "{name}" needs it: '
+                f'{where} = {{ name = "{name}", {key} = … }}.'
+            )
         else:
-            completed[key] = default
+            completed[key] = value
     return completed
 
 

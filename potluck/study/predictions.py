@@ -1,5 +1,6 @@
 """Use a finished run: predict for new samples, or compare with known labels."""
 
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Literal
 
@@ -17,6 +18,7 @@ from potluck.errors import PotluckError
 from potluck.labels import LabelSpace, LabelView
 from potluck.study.build import load_federation
 from potluck.study.execute import open_run
+from potluck.study.explain import about
 from potluck.study.runfolder import RunFolder
 from potluck.study.sitefile import is_site_file, load_site, read_site_file
 from potluck.training import Trained
@@ -38,6 +40,7 @@ def predict_file(
     Returns:
       the number of predictions, and the names of the labels.
     """
+    _check_writable(out)
     folder = RunFolder.open(run)
     trained = folder.load_model()
     inputs = read_inputs(folder, data)
@@ -75,6 +78,12 @@ def evaluate_run(run: Path, site: Path | None) -> tuple[Evaluation, tuple[str, .
                 f"{run}: the study has no test set; give a site file with labels: --data site.toml"
             )
         return trained.evaluate(*federation.test), trained.space.names
+    kind = read_site_file(site).view.kind
+    if kind in ("unlabeled", "candidates"):
+        raise PotluckError(
+            f'{site}: view.kind is "{kind}", which does not say what is right; give a site file '
+            "whose labels do."
+        )
     loaded, columns = load_site(site, trained.space)
     _check_inputs(folder, loaded.inputs, columns, site)
     return _in_symbols(
@@ -98,10 +107,11 @@ def _in_symbols(trained: Trained, inputs: Tensor, view: LabelView, symbols: Tens
 
 def site_view(site: Path, space: LabelSpace) -> LabelView:
     """The view of a site file, for predictions in its labels."""
-    declared = read_site_file(site)
-    if declared.view.kind == "candidates":
+    kind = read_site_file(site).view.kind
+    if kind in ("unlabeled", "candidates"):
         raise PotluckError(
-            f"{site}: candidate sets are no label space to predict in; leave --site out."
+            f'{site}: view.kind is "{kind}", which has no labels of its own to predict; leave '
+            "--site out to predict the target classes."
         )
     loaded, _ = load_site(site, space)
     return loaded.view
@@ -118,7 +128,8 @@ def read_inputs(folder: RunFolder, data: Path) -> Tensor:
     shape, wanted = facts["input_shape"], facts["made"]["columns"]
     columns = None
     if data.suffix.lower() in TABLES:
-        table = read_table(data, features=wanted)
+        with about(f"the model takes {_listed(wanted)}"):
+            table = read_table(data, features=wanted)
         inputs, columns = table.features, table.columns
     elif data.suffix.lower() == ".npz":
         inputs = read_arrays(data, labels=None).inputs
@@ -139,6 +150,14 @@ def read_inputs(folder: RunFolder, data: Path) -> Tensor:
     return inputs
 
 
+def _check_writable(out: Path) -> None:
+    """Find out before the work, not after."""
+    if out.is_dir():
+        raise PotluckError(f"--out {out} is a folder; give the name of a CSV file.")
+    if not out.parent.is_dir():
+        raise PotluckError(f"--out {out}: there is no folder {out.parent}; make it first.")
+
+
 def _check_inputs(
     folder: RunFolder, inputs: Tensor, columns: tuple[str, ...] | None, where: Path
 ) -> None:
@@ -146,11 +165,19 @@ def _check_inputs(
     shape, wanted = tuple(facts["input_shape"]), facts["made"]["columns"]
     if tuple(inputs.shape[1:]) != shape:
         raise PotluckError(
-            f"{where}: samples have shape {tuple(inputs.shape[1:])}, but the model of "
-            f"{folder.path} takes {shape}."
+            f"{where}: samples have the size {_times(inputs.shape[1:])}, but the model of "
+            f"{folder.path} was trained on {_times(shape)}; give it the same kind of samples."
         )
     if wanted is not None and columns is not None and list(columns) != wanted:
         raise PotluckError(
             f"{where}: the input columns are {', '.join(columns)}, but the model of {folder.path} "
             f"was trained on {', '.join(wanted)}, in this order."
         )
+
+
+def _listed(columns: Sequence[str] | None) -> str:
+    return "numbers" if columns is None else f"the columns {', '.join(columns)}"
+
+
+def _times(shape: Sequence[int]) -> str:
+    return " × ".join(map(str, shape))

@@ -21,16 +21,17 @@ from pydantic import (
 
 from potluck.engines import ENGINES
 from potluck.engines.recipe import BatchNorm
-from potluck.errors import PotluckError
+from potluck.errors import PotluckError, one_of
 from potluck.federated import FEDERATED
+from potluck.labels import LabelSpace
 from potluck.local import LOCAL_OPTIMISERS, SCHEDULES
 from potluck.methods import METHODS
 from potluck.models import MODELS
-from potluck.study.explain import explain
+from potluck.study.explain import about, explain
 from potluck.study.options import complete
 from potluck.study.runfolder import hash_of
 from potluck.study.simulation import Simulation
-from potluck.study.sitefile import DataSource, read_toml
+from potluck.study.sitefile import DataSource, describes_site, read_text, read_toml
 
 
 class Section(BaseModel):
@@ -43,8 +44,8 @@ class Local(Section):
     """How a site trains within a round; see `potluck.LocalTraining`."""
 
     lr: PositiveFloat = 0.1
-    optimiser: dict[str, Any] = Field(default="sgd", validate_default=True)
-    schedule: dict[str, Any] = Field(default="constant", validate_default=True)
+    optimiser: dict[str, Any] = Field(default_factory=dict, validate_default=True)
+    schedule: dict[str, Any] = Field(default_factory=dict, validate_default=True)
     epochs: PositiveInt = 1
     steps: PositiveInt | None = None
     batch_size: PositiveInt = 32
@@ -67,7 +68,7 @@ class Local(Section):
 class Run(Section):
     """Where and how the study runs; nothing here changes what is learned."""
 
-    engine: dict[str, Any] = Field(default="sequential", validate_default=True)
+    engine: dict[str, Any] = Field(default_factory=dict, validate_default=True)
     device: Literal["cpu", "cuda", "auto"] = "auto"
     threads: PositiveInt | None = None
     evaluate_every: PositiveInt = 1
@@ -82,10 +83,16 @@ class Run(Section):
 class RealFederation(Section):
     """Sites with data of their own, each described by a site file."""
 
-    classes: list[str]
+    classes: list[str] = Field(min_length=2)
     sites: list[str] = Field(min_length=1)
     server: str | None = None
     test: DataSource | None = None
+
+    @field_validator("classes")
+    @classmethod
+    def _distinct(cls, classes: list[str]) -> list[str]:
+        with about("federation.classes"):
+            return list(LabelSpace(tuple(classes)))
 
 
 class Study(Section):
@@ -100,9 +107,9 @@ class Study(Section):
     cohort: PositiveInt | None = None
     batch_norm: BatchNorm = "average"
     standardise: Literal["none", "federation"] = "none"
-    model: dict[str, Any] = Field(default="mlp", validate_default=True)
-    method: dict[str, Any] = Field(default="likelihood", validate_default=True)
-    federated: dict[str, Any] = Field(default="fedavg", validate_default=True)
+    model: dict[str, Any] = Field(default_factory=dict, validate_default=True)
+    method: dict[str, Any] = Field(default_factory=dict, validate_default=True)
+    federated: dict[str, Any] = Field(default_factory=dict, validate_default=True)
     local: Local = Local()
     run: Run = Run()
     simulation: Simulation | None = None
@@ -127,9 +134,10 @@ class Study(Section):
     @model_validator(mode="after")
     def _one_source(self) -> "Study":
         if (self.simulation is None) == (self.federation is None):
+            found = "neither is" if self.simulation is None else "both are"
             raise ValueError(
                 "a study needs exactly one of [simulation] (a data set split into sites) and "
-                "[federation] (site files)"
+                f"[federation] (site files); {found} here."
             )
         return self
 
@@ -151,13 +159,15 @@ def read_study(path: Path, overrides: Sequence[str] = (), scale: str | None = No
       scale:     the name of a [scales.NAME] table in the file whose values replace others.
     """
     table = _read_json(path) if path.suffix == ".json" else read_toml(path)
+    if describes_site(table):
+        raise PotluckError(
+            f"{path} is a site file, not a study. Give the study that lists it; to check the site "
+            f"file itself: potluck check {path} --study study.toml"
+        )
     table.setdefault("folder", str(path.resolve().parent))
     scales = table.pop("scales", {})
     if scale is not None:
-        if scale not in scales:
-            known = ", ".join(scales) or "none"
-            raise PotluckError(f"{path}: there is no [scales.{scale}]; the file has: {known}.")
-        table = merged(table, scales[scale])
+        table = merged(table, _scaled(scales, scale, path))
     for text in overrides:
         table = merged(table, parse_override(text))
     return parse_study(table, str(path))
@@ -171,11 +181,10 @@ def parse_study(table: Mapping[str, Any], where: str) -> Study:
       where: its origin, for messages.
     """
     try:
-        return Study.model_validate(table)
+        with about(where):
+            return Study.model_validate(table)
     except ValidationError as error:
         raise PotluckError(explain(error, Study, where)) from None
-    except PotluckError as error:
-        raise PotluckError(f"{where}: {error}") from None
 
 
 def parse_override(text: str) -> dict[str, Any]:
@@ -197,25 +206,56 @@ def merged(base: Mapping[str, Any], change: Mapping[str, Any]) -> dict[str, Any]
     """`base` with the values of `change`; tables merge, everything else is replaced.
 
     A bare name merges with options like the table it stands for: model = "mlp" and
-    model.hidden = [64] give { name = "mlp", hidden = [64] }. Another name starts afresh.
+    model.hidden = [64] give { name = "mlp", hidden = [64] }. A table with a name or a kind of
+    its own starts afresh. A number names an entry of a list: simulation.sites.0.view.rho = 0.3.
     """
     result = deepcopy(dict(base))
     for key, value in change.items():
         old = result.get(key)
-        if isinstance(old, str) and isinstance(value, Mapping) and "name" not in value:
+        options = isinstance(value, Mapping) and not {"name", "kind"} & set(value)
+        if isinstance(old, str) and options:
             old = {"name": old}
-        if isinstance(old, Mapping) and isinstance(value, Mapping) and "name" not in value:
+        if isinstance(old, Mapping) and options:
             result[key] = merged(old, value)
+        elif isinstance(old, list) and isinstance(value, Mapping):
+            result[key] = _merged_entries(key, old, value)
         else:
             result[key] = deepcopy(value)
     return result
 
 
+def _merged_entries(name: str, base: list[Any], change: Mapping[str, Any]) -> list[Any]:
+    """A list with some entries changed; the keys of `change` are their numbers."""
+    result = deepcopy(base)
+    for key, value in change.items():
+        if key not in map(str, range(len(base))):
+            raise PotluckError(
+                f'override of {name}: it is a list of {len(base)}, and "{key}" is none of its '
+                f"entries; count them from 0, e.g. {name}.0."
+            )
+        old = result[int(key)]
+        both = isinstance(old, Mapping) and isinstance(value, Mapping)
+        result[int(key)] = merged(old, value) if both else deepcopy(value)
+    return result
+
+
+def _scaled(scales: Any, scale: str, path: Path) -> Mapping[str, Any]:
+    known = list(scales) if isinstance(scales, Mapping) else []
+    if not known:
+        raise PotluckError(f"{path} has no scales, so leave out --scale {scale}.")
+    if scale not in known:
+        raise PotluckError(f"{path}: {one_of('scale', scale, known)}")
+    if not isinstance(scales[scale], Mapping):
+        raise PotluckError(f"{path}: scales.{scale} must be a table of values: [scales.{scale}].")
+    return scales[scale]
+
+
 def _read_json(path: Path) -> dict[str, Any]:
     try:
-        stored = json.loads(path.read_text())
-    except FileNotFoundError:
-        raise PotluckError(f"{path}: there is no such file.") from None
-    except (json.JSONDecodeError, UnicodeDecodeError) as error:
+        stored = json.loads(read_text(path))
+    except json.JSONDecodeError as error:
         raise PotluckError(f"{path} is not valid JSON: {error}.") from None
-    return stored.get("study", stored)
+    study = stored.get("study", stored) if isinstance(stored, dict) else None
+    if not isinstance(study, dict):
+        raise PotluckError(f"{path} is no study; give a study file, or a run's study.json.")
+    return study

@@ -6,7 +6,14 @@ from pathlib import Path
 from typing import Annotated, Any, Literal
 
 import torch
-from pydantic import BaseModel, ConfigDict, Field, PositiveInt, field_validator
+from pydantic import (
+    BaseModel,
+    ConfigDict,
+    Field,
+    NonNegativeFloat,
+    PositiveInt,
+    field_validator,
+)
 from torch import Tensor
 
 from potluck.data.dataset import Dataset
@@ -18,7 +25,13 @@ from potluck.data.makers.bags import (
     official_iid_priors,
     perturb,
 )
-from potluck.data.makers.candidates import uniform
+from potluck.data.makers.candidates import (
+    class_dependent,
+    confusable,
+    drop_truth,
+    reveal,
+    uniform,
+)
 from potluck.data.makers.coarse import coarsen
 from potluck.data.makers.noise import flip, pair, symmetric
 from potluck.data.makers.sparse import keep_labels
@@ -34,15 +47,33 @@ from potluck.labels import (
     coarse,
     exact,
     noisy,
-    private_subset,
-    subset,
     unlabeled,
 )
 from potluck.labels.checks import as_prior
+from potluck.labels.subset import Softmax, declared_subset
+from potluck.labels.view import uniform_prior
 from potluck.streams import stream
+from potluck.study.explain import about
 from potluck.study.options import complete, make
 
 Share = Annotated[float, Field(ge=0, lt=1)]
+
+
+@dataclass(frozen=True, eq=False)
+class Setting:
+    """What is the same for all sites of a simulation.
+
+    Args:
+      space: the target classes.
+      prior: (K,) class prior of the population the model is for.
+      sites: how many sites there are.
+      seed:  of all random choices.
+    """
+
+    space: LabelSpace
+    prior: Tensor
+    sites: int
+    seed: int
 
 
 @dataclass(frozen=True, eq=False)
@@ -51,19 +82,18 @@ class Pool:
 
     Args:
       data:    the samples, with their true classes.
-      space:   the target classes.
       classes: names of the classes that the partition gave to this site.
-      prior:   (K,) class prior of the population the model is for.
-      sites:   how many sites there are.
-      common:  source of what is drawn alike at all sites.
+      setting: the simulation that the site is part of.
     """
 
     data: Dataset
-    space: LabelSpace
     classes: tuple[str, ...]
-    prior: Tensor
-    sites: int
-    common: torch.Generator
+    setting: Setting
+
+    @property
+    def space(self) -> LabelSpace:
+        """The target classes."""
+        return self.setting.space
 
 
 Made = tuple[Tensor, LabelView, Any]
@@ -100,13 +130,15 @@ class SimulatedCoarse(Simulated):
     """Sites that label in another space.
 
     `mapping` says which classes each label covers; `grouping` takes one that the data set
-    brings (CIFAR-100's superclasses); `matrix` gives P(label | class).
+    brings (CIFAR-100's superclasses); `matrix` gives P(label | class). With `noise`, a label
+    is any other one with that probability, which the site knows.
     """
 
     kind: Literal["coarse"]
     mapping: dict[str, list[str]] | None = None
     grouping: str | None = None
     matrix: list[list[float]] | None = None
+    noise: Share = 0.0
 
     def make(self, pool: Pool, generator: torch.Generator) -> Made:
         """Draw each sample's label from the correspondence."""
@@ -117,25 +149,37 @@ class SimulatedCoarse(Simulated):
                 f"{len(given)} were given."
             )
         if self.grouping is not None and self.grouping not in pool.data.groupings:
+            if not pool.data.groupings:
+                raise PotluckError(
+                    "this data set brings no groupings of its classes; give a mapping instead."
+                )
             raise PotluckError(one_of("grouping", self.grouping, pool.data.groupings))
         named = pool.data.groupings[self.grouping] if self.grouping is not None else given[0]
         view = coarse(pool.space, named)
+        if self.noise:
+            errors = symmetric(len(view.symbols), self.noise).double()
+            view = coarse(pool.space, errors @ view.codebook, view.symbols.names)
         return _all(pool), view, coarsen(pool.data.classes, view.codebook, generator)
 
 
 class SimulatedNoisy(Simulated):
-    """Sites whose labels err: uniformly (`symmetric`) or to the next class (`pair`)."""
+    """Sites whose labels err: uniformly (`symmetric`) or to the next class (`pair`).
+
+    They know how often; with known = false they take their labels for exact.
+    """
 
     kind: Literal["noisy"]
     noise: Literal["symmetric", "pair"] = "symmetric"
     rate: Share
+    known: bool = True
 
     def make(self, pool: Pool, generator: torch.Generator) -> Made:
-        """Flip classes at the given rate; the site knows the rate."""
+        """Flip classes at the given rate."""
         matrices: dict[str, Callable[[int, float], Tensor]] = {"symmetric": symmetric, "pair": pair}
         transition = matrices[self.noise](len(pool.space), self.rate)
         observed = flip(pool.data.classes, transition, generator)
-        return _all(pool), noisy(pool.space, transition), observed
+        view = noisy(pool.space, transition) if self.known else exact(pool.space)
+        return _all(pool), view, observed
 
 
 class SimulatedBags(Simulated):
@@ -144,7 +188,8 @@ class SimulatedBags(Simulated):
     `bagging` is "fair" (disjoint bags of every sample, so that all methods have the same data),
     or as in FedUL's public code, where bags overlap: "official", and for its IID setting
     "official-iid", which uses fewer samples the more bags there are. `epsilon` is the error in
-    the proportions that the site declares (FedUL, table E.9). `minimum_rank` below the number of
+    the proportions that the site declares (FedUL, table E.9), and `target_prior` what it takes
+    for the target prior, the simulation's when left out. `minimum_rank` below the number of
     classes allows sites that do not have all classes, or fewer bags than classes.
     """
 
@@ -152,17 +197,19 @@ class SimulatedBags(Simulated):
     bags: PositiveInt
     bagging: Literal["fair", "official", "official-iid"] = "fair"
     epsilon: NonNegativeFloat = 0.0
+    target_prior: list[float] | None = None
     minimum_rank: PositiveInt | None = None
 
     def make(self, pool: Pool, generator: torch.Generator) -> Made:
         """Form bags of different proportions."""
         made = self._bags(pool, generator)
         priors = perturb(made.priors, self.epsilon, generator) if self.epsilon else made.priors
+        believed = pool.setting.prior if self.target_prior is None else self.target_prior
         view = bags(
             pool.space,
             priors,
             sizes=made.sizes,
-            target_prior=pool.prior,
+            target_prior=believed,
             minimum_rank=self.minimum_rank,
         )
         return made.index, view, made.bag
@@ -170,26 +217,50 @@ class SimulatedBags(Simulated):
     def _bags(self, pool: Pool, generator: torch.Generator) -> Bags:
         classes, count = pool.data.classes, len(pool.space)
         if self.bagging == "fair":
-            return identifiable_bags(
-                classes, self.bags, count, generator, rank=self.minimum_rank
-            )
+            return identifiable_bags(classes, self.bags, count, generator, rank=self.minimum_rank)
         if self.bagging == "official":
             priors = draw_priors(self.bags, count, generator)
         else:
-            priors = official_iid_priors(pool.sites, self.bags, count, pool.common)
+            alike = stream(pool.setting.seed, "bags")  # the same table at all sites
+            priors = official_iid_priors(pool.setting.sites, self.bags, count, alike)
         return official_bags(classes, priors, generator)
 
 
 class SimulatedCandidates(Simulated):
-    """Sites with several possible classes per sample; each wrong one with probability ρ."""
+    """Sites with several possible classes per sample; each wrong one with probability ρ.
+
+    `confusable` lists groups of classes that are taken for one another, or names a grouping
+    that the data set brings: only classes of the same group are then added. `truth_missing` is
+    the share of sets that lack the true class, and `exact` the share of samples whose label
+    is exact: a set of one.
+    """
 
     kind: Literal["candidates"]
     rho: Share
+    confusable: list[list[str]] | str | None = None
+    truth_missing: Share = 0.0
+    exact: Share = 0.0
 
     def make(self, pool: Pool, generator: torch.Generator) -> Made:
         """Add wrong candidates to the truth."""
-        mask = uniform(pool.data.classes, len(pool.space), self.rho, generator)
+        truth, count = pool.data.classes, len(pool.space)
+        if self.confusable is None:
+            mask = uniform(truth, count, self.rho, generator)
+        else:
+            mask = class_dependent(
+                truth, confusable(self._groups(pool), count, self.rho), generator
+            )
+        mask = drop_truth(mask, truth, self.truth_missing, generator)
+        mask = reveal(mask, truth, self.exact, generator)
         return _all(pool), candidates(pool.space, mask), mask
+
+    def _groups(self, pool: Pool) -> list[list[int]]:
+        named = self.confusable
+        if isinstance(named, str):
+            if named not in pool.data.groupings:
+                raise PotluckError(one_of("grouping", named, pool.data.groupings))
+            named = [list(members) for members in pool.data.groupings[named].values()]
+        return [[pool.space.index(name) for name in members] for members in named or []]
 
 
 class SimulatedSubset(Simulated):
@@ -197,18 +268,20 @@ class SimulatedSubset(Simulated):
 
     `classes` names them; `count` draws that many; with neither, they are the classes that
     the partition gave to the site (label_subsets). private = true keeps them secret.
+    softmax = "own" compares a label with the site's classes only, "all" with all target classes.
     """
 
     kind: Literal["subset"]
     classes: list[str] | None = None
     count: PositiveInt | None = None
     private: bool = False
+    softmax: Softmax = "own"
 
     def make(self, pool: Pool, generator: torch.Generator) -> Made:
         """Keep the samples of the site's classes."""
         names = self._names(pool, generator)
-        view = (private_subset if self.private else subset)(pool.space, names)
-        keep = view.held[pool.data.classes].nonzero().flatten()
+        view = declared_subset(pool.space, names, self.private, self.softmax)
+        keep = (view.codebook > 0).any(0)[pool.data.classes].nonzero().flatten()
         if len(keep) == 0:
             raise PotluckError(f"none of its samples is of the classes {', '.join(names)}.")
         return keep, view, [pool.space.names[k] for k in pool.data.classes[keep].tolist()]
@@ -219,7 +292,9 @@ class SimulatedSubset(Simulated):
         if self.classes is not None:
             return self.classes
         if self.count is None:
-            return list(pool.classes)
+            # In no particular order: that of the target classes would say something about them.
+            order = torch.randperm(len(pool.classes), generator=generator).tolist()
+            return [pool.classes[i] for i in order]
         if self.count > len(pool.space):
             raise PotluckError(
                 f"count is {self.count}, but there are only {len(pool.space)} classes."
@@ -253,15 +328,17 @@ SimulatedView = Annotated[
 class SimulatedSites(BaseModel):
     """Some sites with the same kind of labels.
 
-    `count` sites are called name-1, name-2, … ; `samples` is the most that each of them has.
+    `count` sites are called name-1, name-2, … ; `samples` is the most that each of them has,
+    `per_class` the most that it has of any class.
     """
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 
-    name: str
+    name: str = Field(min_length=1)
     view: SimulatedView
     count: PositiveInt = 1
     samples: PositiveInt | None = None
+    per_class: PositiveInt | None = None
 
 
 class SimulatedServer(BaseModel):
@@ -279,6 +356,10 @@ class Simulation(BaseModel):
 
     `target_prior` has the share of each class in the population the model is for, uniform when
     left out: bags views are told, and test samples are left out until the test set has it.
+    `partition_by` names a grouping of the classes that the partition sees instead of the classes.
+    reveal = true tells every site the true classes: the upper bound of all methods.
+    `validation` is the share of each site's samples that it keeps out of training, to choose the
+    best round by.
     """
 
     model_config = ConfigDict(extra="forbid", frozen=True)
@@ -286,9 +367,10 @@ class Simulation(BaseModel):
     dataset: str
     path: str | None = None
     target_prior: list[float] | None = None
-    partition: dict[str, Any] = Field(
-        default_factory=lambda: {"name": "iid"}, validate_default=True
-    )
+    partition: dict[str, Any] = Field(default_factory=dict, validate_default=True)
+    partition_by: str | None = None
+    reveal: bool = False
+    validation: Share = 0.0
     sites: Annotated[list[SimulatedSites], Field(min_length=1)]
     server: SimulatedServer | None = None
 
@@ -302,7 +384,7 @@ class Simulation(BaseModel):
     @field_validator("partition", mode="before")
     @classmethod
     def _known_partition(cls, given: Any) -> dict[str, Any]:
-        return complete("simulation.partition", "partition", PARTITIONS, given)
+        return complete("simulation.partition", "partition", PARTITIONS, given, "iid")
 
 
 def simulate(simulation: Simulation, seed: int, folder: Path) -> Federation:
@@ -313,26 +395,71 @@ def simulate(simulation: Simulation, seed: int, folder: Path) -> Federation:
       seed:       of all random choices.
       folder:     what the data set's path is relative to.
     """
-    path = None if simulation.path is None else folder / simulation.path
-    train, test = read_dataset(simulation.dataset, path)
+    path = folder / simulation.path if simulation.path else None  # a scale may clear it with ""
+    with about("simulation"):
+        train, test = read_dataset(simulation.dataset, path)
     space = LabelSpace(train.names)
-    server, rest = _served(simulation.server, train, space, seed)
     names, groups = _named(simulation.sites)
+    setting = Setting(space, _target_prior(simulation, space), len(names), seed)
+    if simulation.target_prior is not None:
+        test = _with_prior(test, setting)
+    server, rest = _served(simulation.server, train, setting)
     generator = stream(seed, "partition")
-    split = make(
-        PARTITIONS,
-        simulation.partition,
-        classes=rest.classes,
-        sites=len(names),
-        generator=generator,
-    )
+    with about("simulation.partition"):
+        split = make(
+            PARTITIONS,
+            simulation.partition,
+            classes=_groups(rest, simulation.partition_by),
+            sites=len(names),
+            generator=generator,
+        )
+    if isinstance(split, LabelSubsets) and simulation.partition_by is not None:
+        raise PotluckError(
+            "simulation.partition_by does not go with a partition that gives each site some of "
+            "the classes; leave it out."
+        )
     parts = split.indices if isinstance(split, LabelSubsets) else split
     held = split.subsets if isinstance(split, LabelSubsets) else _present(rest, parts)
     sites = [
-        _site(name, group, rest.subset(part), space, mine, seed)
+        _site(name, group, rest.subset(part), mine, setting)
         for name, group, part, mine in zip(names, groups, parts, held, strict=True)
     ]
-    return Federation.of(sites, server, (test.inputs, test.classes))
+    aside: list[Site] = []
+    if simulation.validation:
+        divided = [_divided(site, simulation.validation, seed) for site in sites]
+        sites, aside = map(list, zip(*divided, strict=True))
+    federation = Federation.of(sites, server, (test.inputs, test.classes), aside)
+    return federation.revealed() if simulation.reveal else federation
+
+
+def _groups(data: Dataset, grouping: str | None) -> Tensor:
+    """(N,) the class of each sample, or its group in a grouping that the data set brings."""
+    if not grouping:  # a scale may clear it with ""
+        return data.classes
+    if grouping not in data.groupings:
+        raise PotluckError(one_of("simulation.partition_by", grouping, data.groupings))
+    group = {name: i for i, names in enumerate(data.groupings[grouping].values()) for name in names}
+    return torch.tensor([group[name] for name in data.names])[data.classes]
+
+
+def _target_prior(simulation: Simulation, space: LabelSpace) -> Tensor:
+    if simulation.target_prior is None:
+        return uniform_prior(space)
+    return as_prior("simulation.target_prior", simulation.target_prior, space)
+
+
+def _with_prior(test: Dataset, setting: Setting) -> Dataset:
+    """As many of the test samples as can be had with the class shares of the target prior."""
+    have = torch.bincount(test.classes, minlength=len(setting.space))
+    wanted = ((have / setting.prior).min() * setting.prior + 1e-9).long()
+    if (none := wanted == 0).any():
+        name = setting.space.names[int(none.nonzero()[0])]
+        raise PotluckError(
+            f'simulation.target_prior gives class "{name}" a share that the {len(test)} test '
+            "samples cannot show: not one sample of it would be left; make its share larger."
+        )
+    chosen = deal(test.classes, wanted.unsqueeze(0), stream(setting.seed, "test")) == 0
+    return test.subset(chosen.nonzero().flatten())
 
 
 def _named(groups: list[SimulatedSites]) -> tuple[list[str], list[SimulatedSites]]:
@@ -348,35 +475,47 @@ def _site(
     name: str,
     group: SimulatedSites,
     data: Dataset,
-    space: LabelSpace,
     held: Tensor,
-    seed: int,
+    setting: Setting,
 ) -> Site:
-    generator = stream(seed, name, "labels")
+    generator = stream(setting.seed, name, "labels")
     if group.samples is not None and group.samples < len(data):
         data = data.subset(torch.randperm(len(data), generator=generator)[: group.samples])
-    classes = tuple(space.names[k] for k in held.nonzero().flatten().tolist())
-    return _weakened(name, group.view, Pool(data, space, classes), generator)
+    if group.per_class is not None:
+        order = torch.randperm(len(data), generator=generator)
+        data = data.subset(order[_rank_in_class(data.classes[order]) < group.per_class])
+    classes = tuple(setting.space.names[k] for k in held.nonzero().flatten().tolist())
+    return _weakened(name, group.view, Pool(data, classes, setting), generator)
 
 
 def _weakened(name: str, view: Simulated, pool: Pool, generator: torch.Generator) -> Site:
-    try:
+    with about(f'simulation: site "{name}"'):
         keep, made, observed = view.make(pool, generator)
-    except PotluckError as error:
-        raise PotluckError(f'simulation: site "{name}": {error}') from None
     kept = pool.data.subset(keep)
     return Site.of(name, kept.inputs, made, observed, kept.classes)
 
 
+def _divided(site: Site, share: float, seed: int) -> tuple[Site, Site]:
+    """A site's samples for training, and those that it keeps for validation."""
+    order = torch.randperm(len(site), generator=stream(seed, site.name, "validation"))
+    kept = round(share * len(site))
+    if not 0 < kept < len(site):
+        raise PotluckError(
+            f'simulation.validation is {share}, but site "{site.name}" has {len(site)} samples; '
+            "give it more samples or change the share."
+        )
+    return site.subset(order[kept:]), site.subset(order[:kept])
+
+
 def _served(
-    server: SimulatedServer | None, train: Dataset, space: LabelSpace, seed: int
+    server: SimulatedServer | None, train: Dataset, setting: Setting
 ) -> tuple[Site | None, Dataset]:
     """The server's own samples, and what is left for the sites."""
     if server is None:
         return None, train
     if (server.per_class is None) == (server.samples is None):
         raise PotluckError("simulation.server needs either per_class or samples.")
-    generator = stream(seed, "server")
+    generator = stream(setting.seed, "server")
     order = torch.randperm(len(train), generator=generator)
     if server.per_class is not None:
         rank = _rank_in_class(train.classes[order])
@@ -389,7 +528,7 @@ def _served(
         raise PotluckError(
             f"simulation.server takes all {len(train)} training samples; leave some for the sites."
         )
-    pool = Pool(train.subset(mine), space, space.names)
+    pool = Pool(train.subset(mine), setting.space.names, setting)
     return _weakened("server", server.view, pool, generator), train.subset(rest.nonzero().flatten())
 
 

@@ -1,20 +1,25 @@
 """The site file: where one site's data is, and what its labels mean."""
 
 import tomllib
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Annotated, Any, Literal, NamedTuple
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 from torch import Tensor
 
+from potluck.data.readers._npz import npz_names
 from potluck.data.readers.images import read_images
 from potluck.data.readers.npz import read_arrays
 from potluck.data.readers.tables import read_table
 from potluck.errors import PotluckError
 from potluck.federation import Site
 from potluck.labels import LabelSpace
-from potluck.study.explain import explain
+from potluck.study.explain import about, explain
 from potluck.study.views import DeclaredView
+
+# Keys that only studies have.
+_OF_STUDIES = {"rounds", "simulation", "federation"}
 
 
 class Loaded(NamedTuple):
@@ -78,16 +83,18 @@ class ImageSource(Source):
 
 
 class ArraySource(Source):
-    """An NPZ file with an array of inputs and one of labels."""
+    """An NPZ file with an array of inputs and one of labels: "y", if there is one, or `labels`."""
 
     kind: Literal["arrays"]
     path: str
     inputs: str = "x"
-    labels: str | None = "y"
+    labels: str | None = None
 
     def read(self, folder: Path) -> Loaded:
         """Read the arrays; paths are relative to `folder`."""
-        samples = read_arrays(folder / self.path, self.inputs, self.labels)
+        path = folder / self.path
+        labels = self.labels or ("y" if "y" in npz_names(path) else None)
+        samples = read_arrays(path, self.inputs, labels)
         return Loaded(samples.inputs, samples.labels)
 
 
@@ -99,14 +106,23 @@ class SiteFile(BaseModel):
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 
-    name: str
+    name: str = Field(min_length=1)
     data: DataSource
     view: DeclaredView
 
 
 def read_site_file(path: Path) -> SiteFile:
     """Read and check a site file (not yet the data it points to)."""
+    if path.suffix in (".csv", ".tsv", ".parquet", ".npz"):
+        raise PotluckError(
+            f"{path} is data; give a site file (TOML), which says where the data is, which column "
+            "is the label and what the labels mean. potluck new NAME --kind tables writes some."
+        )
     table = read_toml(path)
+    if table.keys() & _OF_STUDIES:
+        raise PotluckError(
+            f"{path} is a study, not a site file; a site file has a name, [data] and [view]."
+        )
     try:
         return SiteFile.model_validate(table)
     except ValidationError as error:
@@ -115,7 +131,12 @@ def read_site_file(path: Path) -> SiteFile:
 
 def is_site_file(path: Path) -> bool:
     """Whether a TOML file describes a site (it has data and a view), not a study."""
-    return path.suffix == ".toml" and {"data", "view"} & read_toml(path).keys() != set()
+    return path.suffix == ".toml" and describes_site(read_toml(path))
+
+
+def describes_site(table: Mapping[str, Any]) -> bool:
+    """Whether a file's content is that of a site file."""
+    return bool(table.keys() & {"data", "view"}) and not table.keys() & _OF_STUDIES
 
 
 def load_site(path: Path, space: LabelSpace) -> tuple[Site, tuple[str, ...] | None]:
@@ -126,28 +147,35 @@ def load_site(path: Path, space: LabelSpace) -> tuple[Site, tuple[str, ...] | No
       space: the target classes.
     """
     declared = read_site_file(path)
-    try:
+    with about(f'{path}: site "{declared.name}"'):
         loaded = declared.data.read(path.parent)
+        if loaded.labels is None and declared.view.reads_labels:
+            raise PotluckError(
+                f'view.kind is "{declared.view.kind}", but the site names no labels: say '
+                "in data.label (for arrays: data.labels) where they are, or use the kind unlabeled."
+            )
         view, observed = declared.view.view(space, loaded.labels, path.parent)
-    except PotluckError as error:
-        raise PotluckError(f'{path}: site "{declared.name}": {error}') from None
-    try:
+    with about(path):
         return Site.of(declared.name, loaded.inputs, view, observed), loaded.columns
-    except PotluckError as error:
-        raise PotluckError(f"{path}: {error}") from None
 
 
 def read_toml(path: Path) -> dict[str, Any]:
     """A TOML file as a table, or an error that names the file and the line."""
+    return read_toml_text(read_text(path), str(path))
+
+
+def read_text(path: Path) -> str:
+    """A text file, or an error that says why it cannot be read."""
     try:
-        text = path.read_text(encoding="utf-8")
+        return path.read_text(encoding="utf-8")
     except FileNotFoundError:
-        raise PotluckError(f"{path}: there is no such file.") from None
+        raise PotluckError(f"{path}: there is no such file; check its name and folder.") from None
     except IsADirectoryError:
-        raise PotluckError(f"{path} is a folder; give the TOML file itself.") from None
-    except UnicodeDecodeError as error:
-        raise PotluckError(f"{path} is not valid TOML: {error}.") from None
-    return read_toml_text(text, str(path))
+        raise PotluckError(f"{path} is a folder; give the file itself.") from None
+    except UnicodeDecodeError:
+        raise PotluckError(f"{path} is not a text file; save it as plain text (UTF-8).") from None
+    except OSError as error:
+        raise PotluckError(f"{path} cannot be read: {error.strerror}.") from None
 
 
 def read_toml_text(text: str, where: str) -> dict[str, Any]:
@@ -155,4 +183,5 @@ def read_toml_text(text: str, where: str) -> dict[str, Any]:
     try:
         return tomllib.loads(text)
     except tomllib.TOMLDecodeError as error:
-        raise PotluckError(f"{where} is not valid TOML: {error}.") from None
+        hint = " Write paths with / instead of \\." if "\\" in str(error) else ""
+        raise PotluckError(f"{where} is not valid TOML: {error}.{hint}") from None

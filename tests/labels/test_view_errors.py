@@ -334,7 +334,7 @@ def test_labels_must_be_as_many_as_samples() -> None:
 )
 def test_missing_labels_are_refused(view) -> None:
     refused(
-        f"a {view.kind} view needs one label per sample, and none were given; a site without "
+        f"its {view.kind} view needs one label per sample, and none were given; a site without "
         "labels has the view unlabeled",
         lambda: view.observe(None, 3),
     )

@@ -118,34 +118,41 @@ def identifiable_bags(
     num_classes: int,
     generator: torch.Generator,
     separation: float = 1e-3,
+    rank: int | None = None,
 ) -> Bags:
     """Sort all of a site's samples into random bags that tell its classes apart.
 
     Bags can only be learned from if their proportions have full rank over the classes the site
-    has. Priors are drawn until the bags made from them do, by a margin.
+    has. Priors are drawn until the bags made from them do, by a margin. Where less is asked for,
+    because other sites help, bags may be fewer than classes; they then favour random classes.
 
     Args:
       classes:     (N,) true class of each sample.
-      bags:        number of bags M, at least the number of classes that occur.
+      bags:        number of bags M.
       num_classes: number of classes K; those that do not occur get proportion 0.
       generator:   source of the priors and of the choice of samples.
-      separation:  least ratio of the smallest to the largest singular value of the proportions.
+      separation:  least ratio of the smallest singular value that counts to the largest.
+      rank:        how many independent bags there must be; as many as classes that occur by
+                   default, and never more than that.
 
     Returns:
       The bags, disjoint and of equal size as in `make_bags`.
     """
     priors = torch.zeros(bags, num_classes)
     present = _count_classes(classes, priors).nonzero().flatten()
-    if bags < len(present):
+    needed = len(present) if rank is None else min(rank, len(present))
+    if bags < needed:
         raise PotluckError(
-            f"bags: {bags} bags cannot tell {len(present)} classes apart; "
-            f"use at least {len(present)} bags."
+            f"bags: {bags} bags cannot tell {needed} classes apart; use at least {needed} bags."
         )
     for _ in range(_TRIES):
-        priors[:, present] = draw_priors(bags, len(present), generator)
+        drawn = draw_priors(bags, len(present), generator)
+        if bags < len(present):
+            drawn = drawn[:, torch.randperm(len(present), generator=generator)]
+        priors[:, present] = drawn
         made = make_bags(classes, priors, generator)
         spectrum = torch.linalg.svdvals(made.priors[:, present])
-        if spectrum[-1] >= separation * spectrum[0]:
+        if spectrum[needed - 1] >= separation * spectrum[0]:
             return made
     raise PotluckError(
         f"bags: none of {_TRIES} draws of {bags} bags from {len(classes)} samples told the "

@@ -1,5 +1,7 @@
 """Candidate sets: each sample comes with several classes, one of which is the true one."""
 
+from collections.abc import Sequence
+
 import torch
 from torch import Tensor
 
@@ -59,6 +61,29 @@ def class_dependent(classes: Tensor, flips: Tensor, generator: torch.Generator) 
     return mask.scatter_(1, classes.unsqueeze(1), True)
 
 
+def confusable(groups: Sequence[Sequence[int]], num_classes: int, rho: float) -> Tensor:
+    """Flip probabilities for `class_dependent` when only classes of a group are taken for another.
+
+    Args:
+      groups:      classes that look alike, group by group; no class in two groups.
+      num_classes: number of classes K.
+      rho:         probability that another class of the same group is a candidate.
+
+    Returns:
+      (K, K) with entry [k, j] = P(j is a candidate | class k): rho within a group, else 0.
+    """
+    group = torch.full((num_classes,), -1)
+    for number, members in enumerate(groups):
+        for k in members:
+            if not 0 <= k < num_classes:
+                raise PotluckError(f"candidates: there is no class {k} (0 to {num_classes - 1}).")
+            if group[k] >= 0:
+                raise PotluckError(f"candidates: class {k} is in two groups of confusable classes.")
+            group[k] = number
+    alike = (group[:, None] == group) & (group >= 0)
+    return rho * alike.float().fill_diagonal_(0)
+
+
 def drop_truth(mask: Tensor, classes: Tensor, rate: float, generator: torch.Generator) -> Tensor:
     """Remove the true class from some of the sets, as careless annotators do.
 
@@ -78,6 +103,26 @@ def drop_truth(mask: Tensor, classes: Tensor, rate: float, generator: torch.Gene
     lost = (torch.rand(len(mask), generator=generator) < rate) & (mask.sum(1) > 1)
     kept = mask.gather(1, classes.unsqueeze(1)) & ~lost.unsqueeze(1)
     return mask.scatter(1, classes.unsqueeze(1), kept)
+
+
+def reveal(mask: Tensor, classes: Tensor, share: float, generator: torch.Generator) -> Tensor:
+    """Give some samples an exact label: the true class as their only candidate.
+
+    Args:
+      mask:      (N, K) bool, the candidates of each sample.
+      classes:   (N,) true class of each sample.
+      share:     probability that a sample is labelled exactly, in [0, 1].
+      generator: source of the draws.
+
+    Returns:
+      (N, K) bool, a new mask.
+    """
+    if not 0 <= share <= 1:
+        raise PotluckError(f"candidates: the share of exact labels is from 0 to 1, not {share}.")
+    _check_classes(classes, mask.shape[1])
+    exact = torch.rand(len(mask), 1, generator=generator) < share
+    alone = torch.zeros_like(mask).scatter_(1, classes.unsqueeze(1), True)
+    return torch.where(exact, alone, mask)
 
 
 def pick_one(mask: Tensor, generator: torch.Generator) -> Tensor:

@@ -12,6 +12,7 @@ from potluck.data.readers.cifar import cifar10, cifar100
 from potluck.data.readers.digits import digits_split
 from potluck.data.readers.mnist import fashion_mnist, mnist
 from potluck.data.readers.npz import npz
+from potluck.data.readers.semg_like import semg_like
 from potluck.data.readers.svhn import svhn
 from potluck.data.readers.tabular import cardiotocography, frogs
 from potluck.errors import PotluckError, one_of
@@ -25,6 +26,7 @@ DATASETS: dict[str, Callable[[Path | str | None], Split]] = {
     "cifar10": cifar10,
     "cifar100": cifar100,
     "svhn": svhn,
+    "semg-like": semg_like,
     "npz": npz,
     "frogs": frogs,
     "cardiotocography": cardiotocography,
@@ -36,7 +38,7 @@ def read_dataset(name: str, path: Path | str | None = None) -> Split:
 
     Args:
       name: one of `DATASETS`.
-      path: the folder or file it is in; None only for "digits".
+      path: the folder or file it is in; None for "digits" and "semg-like".
 
     Returns:
       Its training and test data.

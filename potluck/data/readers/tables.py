@@ -72,12 +72,10 @@ def read_table(
             f'"{path}": column "{label}" is the label and cannot be a feature too: '
             "the model would only learn to copy it. Take it out of the features."
         )
+    # The label first: where its name is misspelt, the real label column is no feature.
+    labels = _text(table, label, path) if label else None
     numbers = [_numbers(table, name, path) for name in columns]
-    return Table(
-        torch.from_numpy(np.stack(numbers, 1)),
-        tuple(columns),
-        _text(table, label, path) if label else None,
-    )
+    return Table(torch.from_numpy(np.stack(numbers, 1)), tuple(columns), labels)
 
 
 def read_text_columns(

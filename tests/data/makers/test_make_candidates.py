@@ -5,7 +5,14 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from potluck.data.makers.candidates import class_dependent, drop_truth, pick_one, uniform
+from potluck.data.makers.candidates import (
+    class_dependent,
+    confusable,
+    drop_truth,
+    pick_one,
+    reveal,
+    uniform,
+)
 from potluck.errors import PotluckError
 
 
@@ -137,3 +144,37 @@ def test_the_seed_decides_the_sets():
 def test_impossible_candidates_are_explained(make, message):
     with pytest.raises(PotluckError, match=message):
         make(torch.tensor([0, 1, 2, 3]), seeded())
+
+
+def test_only_classes_of_the_same_group_are_confused():
+    classes = torch.arange(5).repeat(2000)
+    flips = confusable([[0, 3], [1, 2]], 5, 0.25)
+    mask = class_dependent(classes, flips, torch.Generator().manual_seed(0))
+    rates = torch.stack([mask[classes == k].float().mean(0) for k in range(5)])
+    expected = torch.eye(5)
+    for k, j in ((0, 3), (3, 0), (1, 2), (2, 1)):
+        expected[k, j] = 0.25
+    torch.testing.assert_close(rates, expected, atol=0.03, rtol=0)
+
+
+@pytest.mark.parametrize(
+    ("groups", "message"),
+    [([[0, 5]], "no class 5"), ([[0, 1], [1, 2]], "class 1 is in two groups")],
+)
+def test_impossible_groups_are_explained(groups, message):
+    with pytest.raises(PotluckError, match=message):
+        confusable(groups, 5, 0.25)
+
+
+def test_revealed_samples_have_their_class_alone_and_others_are_unchanged():
+    classes = torch.arange(10).repeat(500)
+    generator = torch.Generator().manual_seed(0)
+    mask = uniform(classes, 10, 0.3, generator)
+    shown = reveal(mask, classes, 0.4, generator)
+    exact = shown.sum(1) == 1
+    assert exact.float().mean().item() == pytest.approx(0.4, abs=0.03)
+    assert shown[exact].nonzero()[:, 1].equal(classes[exact])
+    assert shown[~exact].equal(mask[~exact])
+    assert reveal(mask, classes, 0.0, generator).equal(mask)
+    with pytest.raises(PotluckError, match="share of exact labels is from 0 to 1, not 2"):
+        reveal(mask, classes, 2, generator)

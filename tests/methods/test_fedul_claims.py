@@ -1,0 +1,144 @@
+"""What the FedUL paper claims, on digits: mean errors over seeds, each setting trained once.
+
+All settings share images, model and number of steps; they differ in what sites know and in the
+method. Hyper-parameters were chosen on other seeds than those used here.
+"""
+
+from functools import cache
+from pathlib import Path
+from statistics import mean, stdev
+
+import pytest
+
+import potluck as pl
+from potluck.study.build import make_recipe
+from potluck.study.schema import parse_study
+from potluck.study.simulation import simulate
+
+SEEDS = (0, 1, 2)
+
+
+def study(method, view, partition="iid", sites=None, steps=6, **simulation):
+    return {
+        "rounds": 25,
+        "method": method,
+        # as many steps for all, whatever the number of their samples
+        "local": {"lr": 5e-3, "optimiser": "adam", "batch_size": 64, "steps": steps},
+        "simulation": {
+            "dataset": "digits",
+            "partition": partition,
+            "sites": sites or [{"name": "site", "count": 5, "view": view}],
+            **simulation,
+        },
+    }
+
+
+def last_record(table):
+    described = parse_study(table, "test")
+    federation = simulate(described.simulation, described.seed, Path())
+    return pl.train(federation, make_recipe(described)).history[-1]
+
+
+BAGS = {"kind": "bags", "bags": 10}
+EXACT = {"kind": "exact"}
+NON_IID = {"name": "majority_classes", "gamma": 0.8}
+SKEWED = [0.19, 0.01] * 5
+
+SETTINGS = {
+    "supervised": study("likelihood", EXACT),
+    "ten per cent": study("likelihood", {**EXACT, "labelled": 0.1}),
+    "fedul": study("fedul", BAGS),
+    "fedpl": study({"name": "fedpl", "warmup": 10}, BAGS),
+    "fedllp": study("fedllp", BAGS, steps=10),  # one for each set
+    "non-iid 10": study("fedul", {**BAGS, "minimum_rank": 1}, NON_IID),
+    "non-iid 40": study("fedul", {**BAGS, "bags": 40, "minimum_rank": 1}, NON_IID),
+    "noise .8": study("fedul", {**BAGS, "epsilon": 0.8}),
+    "noise 1.6": study("fedul", {**BAGS, "epsilon": 1.6, "minimum_rank": 8}),
+    "refined": study({"name": "fedul-refined", "trust": 5.0}, BAGS),
+    "noise .8 refined": study({"name": "fedul-refined", "trust": 5.0}, {**BAGS, "epsilon": 0.8}),
+    "noise 1.6 refined": study(
+        {"name": "fedul-refined", "trust": 5.0}, {**BAGS, "epsilon": 1.6, "minimum_rank": 8}
+    ),
+    "mixed": study(
+        "fedul",
+        None,
+        sites=[{"name": f"site-{m}", "view": {**BAGS, "bags": m}} for m in (10, 20, 30, 40, 50)],
+    ),
+    "four sets": study("fedul", {**BAGS, "bags": 4, "minimum_rank": 4}),
+    "prior": study("fedul", BAGS, target_prior=SKEWED),
+    "prior ignored": study({"name": "fedul", "target_prior": "ignored"}, BAGS, target_prior=SKEWED),
+}
+
+
+@cache
+def records(name):
+    return [last_record({**SETTINGS[name], "seed": seed}) for seed in SEEDS]
+
+
+def errors(name):
+    """Test errors in per cent, one for each seed."""
+    return [100 * (1 - record["test"]["accuracy"]) for record in records(name)]
+
+
+def metric(name, key):
+    """Mean of a site metric over sites and seeds."""
+    return mean(mean(site[key] for site in record["sites"].values()) for record in records(name))
+
+
+def test_fedul_is_within_a_few_points_of_supervised_training_on_the_same_images():
+    assert metric("fedul", "samples") == metric("supervised", "samples")
+    assert mean(errors("fedul")) < mean(errors("supervised")) + 4
+
+
+def test_fedul_beats_a_tenth_of_the_labels_which_beat_pseudo_labels():
+    assert metric("ten per cent", "samples") == pytest.approx(
+        metric("fedul", "samples") / 10, abs=1
+    )
+    assert mean(errors("fedul")) + 2 < mean(errors("ten per cent"))
+    assert mean(errors("ten per cent")) + 5 < mean(errors("fedpl"))
+
+
+def test_label_proportions_alone_are_worse_and_less_stable():
+    assert mean(errors("fedul")) + 8 < mean(errors("fedllp"))
+    assert stdev(errors("fedul")) < stdev(errors("fedllp"))
+
+
+def test_non_iid_error_falls_as_sets_increase():
+    assert mean(errors("non-iid 40")) + 0.5 < mean(errors("non-iid 10"))
+
+
+def test_noise_in_the_priors_up_to_08_costs_little():
+    assert mean(errors("noise .8")) < mean(errors("fedul")) + 4
+
+
+def test_mixed_numbers_of_sets_work():
+    assert mean(errors("mixed")) < mean(errors("supervised")) + 4
+
+
+def test_sites_with_four_sets_for_ten_classes_learn_all_classes_together():
+    assert mean(errors("four sets")) < 16
+
+
+def test_the_target_prior_counts_and_leaving_it_out_is_worse():
+    def loss(name):
+        return mean(record["test"]["loss"] for record in records(name))
+
+    assert mean(errors("prior")) < mean(errors("prior ignored"))
+    assert loss("prior") < 0.85 * loss("prior ignored")
+
+
+def test_refined_proportions_come_nearer_to_the_truth_the_worse_they_were_declared():
+    for noise, gain in (("noise .8", 0.75), ("noise 1.6", 0.6)):
+        wrong, mended = (
+            metric(f"{noise} refined", key) for key in ("declared_error", "prior_error")
+        )
+        assert mended < gain * wrong
+
+
+def test_refinement_helps_where_proportions_are_far_off():
+    assert mean(errors("noise 1.6 refined")) + 2 < mean(errors("noise 1.6"))
+
+
+def test_refinement_does_not_pay_where_proportions_are_known():
+    assert mean(errors("refined")) < mean(errors("fedul")) + 4
+    assert metric("refined", "prior_error") > metric("refined", "declared_error")
