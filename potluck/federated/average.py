@@ -13,6 +13,7 @@ from dataclasses import dataclass, field
 import torch
 from torch import Tensor
 
+from potluck.errors import PotluckError
 from potluck.messages import Tensors, Update
 
 
@@ -70,7 +71,15 @@ class RunningMean:
                 self.vectors[name] = torch.zeros_like(self.cover)
             _add(self.vectors[name], vector, weight, entries)
         for name, value in update.extras.items():
-            self.extras[name] = self.extras.get(name, torch.zeros_like(value)) + weight * value
+            known = self.extras.get(name, torch.zeros_like(value))
+            if known.shape != value.shape:
+                raise PotluckError(
+                    f'site "{update.site}" sends "{name}" of shape {tuple(value.shape)}, another '
+                    f"site of shape {tuple(known.shape)}: the method averages what has a row for "
+                    "each label, so that all sites need the same labels. Use another method, or "
+                    "the same labels everywhere (private sites know their own only)."
+                )
+            self.extras[name] = known + weight * value
             self.extras_total[name] = self.extras_total.get(name, 0.0) + weight
         for name, value in update.buffers.items():
             known = self.buffers.get(name, value)

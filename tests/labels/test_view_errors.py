@@ -212,8 +212,8 @@ def test_wrong_bag_sizes_are_refused(sizes: object, message: str) -> None:
     [
         (
             [0.5, 0.5, 0],
-            'the target prior π is 0 for class "dog"; a class that never occurs in the target '
-            "population cannot be learned: leave it out of the label space or give it a share",
+            'the target prior π is 0 for class "dog", but it makes up .* of bag ".*"; give the '
+            "class a share of the target population, however small, or leave it out",
         ),
         (
             [0.5, 0.5, 0.5],
@@ -230,6 +230,16 @@ def test_wrong_bag_sizes_are_refused(sizes: object, message: str) -> None:
 )
 def test_a_wrong_target_prior_is_refused(prior: object, message: str) -> None:
     refused(message, lambda: bags(ANIMALS, PRIORS, target_prior=prior))
+
+
+def test_a_target_prior_of_zero_is_refused_even_for_a_class_in_no_bag() -> None:
+    refused(
+        'the target prior π is 0 for class "dog"; a class that never occurs in the target '
+        "population cannot be learned: leave it out of the label space or give it a share",
+        lambda: bags(
+            ANIMALS, [[0.7, 0.3, 0], [0.2, 0.8, 0]], minimum_rank=2, target_prior=[0.5, 0.5, 0]
+        ),
+    )
 
 
 def test_bag_names_must_match_the_priors() -> None:

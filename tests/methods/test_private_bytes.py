@@ -162,7 +162,7 @@ def test_without_sums_over_classes_at_the_server_every_byte_of_the_run_is_the_sa
 
 
 def test_the_size_of_a_message_depends_on_the_sites_own_classes_only():
-    sent, _, network = messages(PLAIN, recipe(Likelihood(), pl.Scaffold()))
+    sent, _, _ = messages(PLAIN, recipe(Likelihood(), pl.Scaffold()))
     encoder = 4 * 128 + 128
     for message in sent:
         assert message.theta.shape == (encoder + 3 * (128 + 1),)

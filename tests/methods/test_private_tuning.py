@@ -181,7 +181,7 @@ def test_settings_that_cannot_work_are_refused(method, message):
 
 def test_tuning_without_samples_at_the_server_is_refused():
     alone = pl.Federation.of(federation().sites)
-    with pytest.raises(pl.PotluckError, match="needs samples at the server.*method likelihood"):
+    with pytest.raises(pl.PotluckError, match=r"needs samples at the server.*method likelihood"):
         pl.Recipe(rounds=1, method=Tuning()).check(alone)
 
 

@@ -139,6 +139,7 @@ def test_augmentations_by_name_are_the_documented_ones():
     assert list(AUGMENTATIONS) == [
         "none",
         "flip",
+        "crop",
         "weak",
         "rotate",
         "randaugment",
