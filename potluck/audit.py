@@ -16,7 +16,7 @@ their traces in the encoder that all sites share.
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, fields, is_dataclass, replace
-from typing import Any
+from typing import Any, Literal, get_origin, get_type_hints
 
 import torch
 from torch import Tensor
@@ -118,33 +118,26 @@ def audit(federation: Federation, recipe: Recipe, network: Network) -> Audit:
       recipe:     what all parties agreed on.
       network:    the model.
     """
-    theta, _ = network.initial()
     few = _shortened(federation, SAMPLES)
+    theta, _ = network.initial()
     heard = _rehearse(network, recipe, few, theta)
-    disguise = _Disguise.of(federation.space)
-    wide = network.narrowed(len(disguise.space))
-    disguised = _rehearse(
-        wide, recipe, disguise.federation(few), disguise.parameters(network, wide, theta)
-    )
     fewer = _rehearse(network, recipe, _shortened(few, -1), theta)
-    problems = [
-        problem
-        for site in federation.sites
-        for problem in (
-            *(
-                _told(site, recipe, heard[site.name], disguised[site.name], disguise.space)
-                if site.view.private
-                else ()
-            ),
-            *_per_sample(site, heard[site.name], fewer[site.name]),
-        )
-    ]
+    problems: list[str] = []
+    for site in federation.sites:
+        problems += _per_sample(site, heard[site.name], fewer[site.name])
+    if private := [site for site in federation.sites if site.view.private]:
+        disguise = _Disguise.of(federation.space)
+        wide = network.narrowed(len(disguise.space))
+        rows = disguise.parameters(network, wide, theta)
+        disguised = _rehearse(wide, recipe, disguise.federation(few), rows)
+        for site in private:
+            problems += _told(site, recipe, heard[site.name], disguised[site.name])
     parties = [
         Party(
             site.name,
             site.view.private,
             tuple(_received(site, heard[site.name].received[-1])),
-            tuple(_sent(site, heard[site.name].sent[-1])),
+            tuple(_sent(heard[site.name].sent[-1])),
         )
         for site in federation.sites
     ]
@@ -228,7 +221,7 @@ class _Disguise:
         """A disguise of some classes."""
         count = len(space) + DECOYS
         place = torch.randperm(count, generator=stream(0, "disguise"))[: len(space)]
-        # Names that cannot be a class's: the zero-width joiner is no text that people write.
+        # The zero-width joiner is nothing that people write: no class has such a name.
         names = [f"decoy \u200d{i}" for i in range(count)]
         for name, i in zip(space, place.tolist(), strict=True):
             names[i] = name
@@ -258,22 +251,21 @@ class _Disguise:
         return replace(site, view=self._view(site.view), truth=truth)
 
     def _view(self, view: LabelView) -> LabelView:
-        def spread(columns: Tensor) -> Tensor:
-            wide = columns.new_zeros(*columns.shape[:-1], len(self.space))
+        def spread(columns: Tensor, decoys: float = 0.0) -> Tensor:
+            wide = columns.new_full((*columns.shape[:-1], len(self.space)), decoys)
             return wide.index_copy(-1, self.place, columns)
 
+        prior = spread(view.prior, 1 / len(self.space))  # methods may take its logarithm
         return replace(
             view,
             space=self.space,
             codebook=spread(view.codebook),
             normaliser=spread(view.normaliser),
-            prior=spread(view.prior),
+            prior=prior / prior.sum(),
         )
 
 
-def _told(
-    site: Site, recipe: Recipe, heard: _Heard, disguised: _Heard, space: LabelSpace
-) -> Iterator[str]:
+def _told(site: Site, recipe: Recipe, heard: _Heard, disguised: _Heard) -> Iterator[str]:
     """What a private site is told about classes that it does not hold."""
     where = f'site "{site.name}" keeps its classes private'
     for number, (plain, other) in enumerate(zip(heard.received, disguised.received, strict=True)):
@@ -323,20 +315,21 @@ def _contents(message: Broadcast | Update) -> Tensors:
         if isinstance(value, Tensor):
             found[field.name] = value
         elif isinstance(value, dict):
-            tensors = {f"{field.name}.{name}": torch.as_tensor(v) for name, v in value.items()}
-            found |= tensors
+            found |= {f"{field.name}.{name}": torch.as_tensor(v) for name, v in value.items()}
         elif isinstance(value, int | float):
             found[field.name] = torch.as_tensor(value)
     return found
 
 
 def _texts(value: Any) -> Iterator[str]:
-    """All texts in a nested value."""
+    """All texts in a nested value, but for choices among words of ours."""
     if isinstance(value, str):
         yield value
     elif is_dataclass(value):
+        hints = get_type_hints(type(value))
         for field in fields(value):
-            yield from _texts(getattr(value, field.name))
+            if get_origin(hints[field.name]) is not Literal:
+                yield from _texts(getattr(value, field.name))
     elif isinstance(value, Mapping):
         for key, item in value.items():
             yield from _texts(key)
@@ -362,7 +355,7 @@ def _received(site: Site, message: Broadcast) -> Iterator[Item]:
     yield from _items("shared", message.shared, "of the method")
 
 
-def _sent(site: Site, message: Update | None) -> Iterator[Item]:
+def _sent(message: Update | None) -> Iterator[Item]:
     if message is None:
         return
     yield Item("samples", (), "how many samples it trained on")

@@ -8,8 +8,7 @@ from statistics import mean, stdev
 import torch
 
 from potluck.engines import Recipe
-from potluck.federation import Federation, Site
-from potluck.labels import exact
+from potluck.federation import Federation
 from potluck.study.build import load_federation, make_recipe
 from potluck.study.schema import Study, parse_study
 from potluck.study.sitefile import read_toml_text
@@ -62,8 +61,7 @@ def settings(federation: Federation) -> Iterator[tuple[str, str, Federation]]:
     for site in federation.sites:
         yield site.name, site.view.kind, replace(federation, sites=(site,))
     yield "the federation", "all of the above", federation
-    true = tuple(_with_truth(site) for site in federation.sites)
-    yield "full supervision", "exact, on the same images", replace(federation, sites=true)
+    yield "full supervision", "exact, on the same images", federation.revealed()
 
 
 def run_demo(on_trained: Callable[[], None], seeds: tuple[int, ...] = SEEDS) -> Outcome:
@@ -100,8 +98,3 @@ def _one_seed(seed: int, on_trained: Callable[[], None]) -> dict[str, float]:
 def _accuracy(federation: Federation, recipe: Recipe) -> float:
     assert federation.test is not None
     return train(replace(federation, test=None), recipe).evaluate(*federation.test).accuracy
-
-
-def _with_truth(site: Site) -> Site:
-    assert site.truth is not None
-    return Site(site.name, site.inputs, exact(site.view.space), site.truth, site.truth)

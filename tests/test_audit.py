@@ -167,6 +167,12 @@ def test_a_class_name_in_the_recipe_breaks_the_promise():
     assert problem.endswith('the recipe, which all sites get, names the class "cow".')
 
 
+def test_a_class_may_be_called_like_an_option():
+    space = pl.LabelSpace(("ant", "none"))  # method.augment is "none"
+    site = pl.Site.of("farm", torch.zeros(2, 5), pl.private_subset(space, ["ant"]), [0, 0])
+    assert audited(sites=pl.Federation.of([site])).problems == ()
+
+
 def test_a_site_that_sits_out_sends_nothing(monkeypatch):
     monkeypatch.setattr("potluck.engines.sequential.train_site", sit_out)
     found = audited(sites=only_farm())

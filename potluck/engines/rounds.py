@@ -118,7 +118,9 @@ def one_round(
         shared = recipe.method.share(state.method, site.name)
         return make_broadcast(recipe, state, lr, visible, shared)
 
-    server = None if federation.server is None else SiteData.of(federation.server)
+    server = (
+        None if federation.server is None else SiteData.of(federation.server, state.theta.dtype)
+    )
     mean, method, sites = RunningMean(len(network.layout)), state.method, dict(state.sites)
     metrics: dict[str, dict[str, float]] = {}
     for finished in engine.run(network, recipe, cohort, state.sites, broadcast):

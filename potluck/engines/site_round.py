@@ -128,7 +128,7 @@ def make_ready(
     """
     method, federated, local = recipe.method, recipe.federated, recipe.local
     here = (broadcast.round, site.name)
-    data = SiteData.of(site)
+    data = SiteData.of(site, broadcast.theta.dtype)
     if state is None:
         state = SiteState(
             method=method.start(data),

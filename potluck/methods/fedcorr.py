@@ -36,7 +36,7 @@ from potluck.federation import Federation
 from potluck.losses.dimension import local_intrinsic_dimension
 from potluck.messages import Tensors
 from potluck.methods.augmented import Augmented
-from potluck.methods.candidate_targets import check_shares
+from potluck.methods.candidate_targets import announce_unlabelled, check_shares, labelled
 from potluck.methods.method import Arrival, Batch, LocalModel, Plan, SiteData
 from potluck.methods.single_labels import label_metrics, picked, unpicked
 from potluck.models.network import Network, infer_batched
@@ -75,6 +75,7 @@ class FedCorr(Augmented):
                 raise PotluckError(f"method.{name} is {getattr(self, name)}; it is at least 1.")
         if self.beta < 0 or not self.alpha > 0:
             raise PotluckError("method.beta must be at least 0 and method.alpha above 0.")
+        announce_unlabelled(federation)
 
     def stage(self, round_number: int) -> int:
         """1, 2 or 3, by the number of a round from 0."""
@@ -102,36 +103,36 @@ class FedCorr(Augmented):
         generator: torch.Generator,
     ) -> Plan:
         """Correct labels with the global model; sit out stage 2 unless clean."""
-        stage = self.stage(model.round)
+        stage, pool = self.stage(model.round), labelled(site).nonzero().flatten()
         labels, noise = picked(site, state["labels"], generator), state["noise"]
         if stage == 1:
             noise = torch.zeros_like(noise)
-            if shared["noisy"]:
-                scores = model.reference(site.inputs)
-                losses = cross_entropy(scores, labels, reduction="none")
-                wrong = _upper(losses.cpu().double().numpy(), generator)
-                noise = noise + float(wrong.mean())
-                worst = losses.argsort(descending=True)
-                allowed = torch.zeros_like(labels, dtype=torch.bool)
-                allowed[worst[: int(wrong.sum() * self.relabel_share)]] = True
-                labels = self._corrected(labels, scores, allowed)
+        metrics = {"unlabelled": float(len(site) - len(pool))}
+        if stage == 1 and shared["noisy"] and len(pool):
+            scores = model.reference(site.inputs[pool])
+            losses = cross_entropy(scores, labels[pool], reduction="none")
+            wrong = _upper(losses.cpu().double().numpy(), generator)
+            noise = noise + float(wrong.mean())
+            worst = losses.argsort(descending=True)[: int(wrong.sum() * self.relabel_share)]
+            labels = self._corrected(labels, scores[worst], pool[worst])
         elif stage == 3 and state["stage"] < 3 and noise > self.clean:
-            scores = model.reference(site.inputs)
-            labels = self._corrected(labels, scores, torch.ones_like(labels, dtype=torch.bool))
-        everyone = torch.arange(len(site), device=site.inputs.device)
+            labels = self._corrected(labels, model.reference(site.inputs[pool]), pool)
+        metrics |= {"noise": float(noise), **label_metrics(site, labels, pool)}
         return Plan(
-            pool=everyone[:0] if stage == 2 and not shared["clean"] else everyone,
+            pool=pool[:0] if stage == 2 and not shared["clean"] else pool,
             tensors={
                 "labels": labels,
                 "noise": noise,
                 "stage": torch.full_like(state["stage"], stage),
             },
-            metrics={"noise": float(noise), **label_metrics(site, labels)},
+            metrics=metrics,
         )
 
-    def _corrected(self, labels: Tensor, scores: Tensor, allowed: Tensor) -> Tensor:
+    def _corrected(self, labels: Tensor, scores: Tensor, where: Tensor) -> Tensor:
+        """The labels, with the model's guess at some samples where it is sure of it."""
         sure, guess = scores.softmax(1).max(1)
-        return torch.where(allowed & (sure > self.confidence), guess, labels)
+        new = torch.where(sure > self.confidence, guess, labels[where])
+        return labels.index_copy(0, where, new)
 
     def draw(
         self, site: SiteData, plan: Plan, batches: Sequence[Tensor], generator: torch.Generator

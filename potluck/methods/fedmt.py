@@ -168,7 +168,9 @@ class FedMT(SemiFL):
             offset = spaces.offsets(model, start)["correspondence"]
             return {"offset": offset}, (model.personal["correspondence"] + offset).log_softmax(0)
         pool, pseudo = counted.pool, counted.tensors["pseudo_labels"]
-        estimate = estimate_correspondence(site.symbols[pool], pseudo[pool], *site.log_a.shape)
+        estimate = estimate_correspondence(site.symbols[pool], pseudo[pool], *site.log_a.shape).to(
+            site.log_a.dtype
+        )
         log_m = _log(estimate if mean is None else mean)
         return {"log_m": log_m, "log_b": torch.zeros_like(site.log_b), "estimate": estimate}, log_m
 

@@ -59,16 +59,21 @@ class SiteData:
         return torch.log_softmax(self.log_a + self.prior.log(), 1)
 
     @classmethod
-    def of(cls, site: Site) -> "SiteData":
-        """The tensors of a site, with its view as the site itself knows it."""
+    def of(cls, site: Site, dtype: torch.dtype = torch.float32) -> "SiteData":
+        """The tensors of a site, with its view as the site itself knows it.
+
+        Args:
+          site:  the site.
+          dtype: of likelihoods and priors: the model's.
+        """
         view = site.view.own()
         device = site.inputs.device
         return cls(
             inputs=site.inputs,
             symbols=site.symbols,
-            log_a=view.codebook.log().float().to(device),
-            log_b=view.normaliser.log().float().to(device),
-            prior=view.prior.float().to(device),
+            log_a=view.codebook.log().to(device, dtype),
+            log_b=view.normaliser.log().to(device, dtype),
+            prior=view.prior.to(device, dtype),
             truth=_own_truth(site),
             names=view.symbols.names,
         )

@@ -106,14 +106,14 @@ class RidgeHead(Augmented):
         """Sums over no sites; and the class of each label of each site."""
         shapes = dict(zip(network.layout.names, network.layout.shapes, strict=True))
         classes, features = shapes["head.weight"]
-        device = federation.sites[0].inputs.device
+        device, dtype = federation.sites[0].inputs.device, network.initial()[0].dtype
         labels = {
             f"classes.{site.name}": site.view.codebook.argmax(1).to(device)
             for site in federation.sites
         }
         return labels | {
-            "arriving.gram": torch.zeros(features + 1, features + 1, device=device),
-            "arriving.sums": torch.zeros(classes, features + 1, device=device),
+            "arriving.gram": torch.zeros(features + 1, features + 1, device=device, dtype=dtype),
+            "arriving.sums": torch.zeros(classes, features + 1, device=device, dtype=dtype),
         }
 
     def receive(self, server: Tensors, arrival: Arrival) -> Tensors:

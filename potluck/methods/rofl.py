@@ -7,7 +7,7 @@ h(x) are the encoder's features and c_k the global centroid of class k. In each 
     keeps     of each batch the 1 − τ(t) of smallest loss; τ(t) rises to `forget` in `ramp` rounds
     corrects  a label whose class is not that of the nearest centroid: it becomes the global
               model's guess, once `correct_after` rounds have passed
-    reports   the mean feature of each class among its samples
+    reports   the mean feature of each class among its samples, by these labels
 
 and the server averages the centroids, each weighted by its cosine with the last global one.
 λ_c(t) rises to `centroid` in `ramp` rounds; a class without a centroid has no such term.
@@ -27,7 +27,7 @@ from potluck.errors import PotluckError
 from potluck.federation import Federation
 from potluck.messages import Tensors
 from potluck.methods.augmented import Augmented
-from potluck.methods.candidate_targets import check_shares
+from potluck.methods.candidate_targets import announce_unlabelled, check_shares, labelled
 from potluck.methods.method import Arrival, Batch, LocalModel, Plan, SiteData
 from potluck.methods.single_labels import label_metrics, picked, unpicked
 from potluck.models.network import Network
@@ -68,6 +68,7 @@ class RoFL(Augmented):
                     f'site "{site.name}" keeps its classes private, but RoFL exchanges a centroid '
                     "of every class; use another method."
                 )
+        announce_unlabelled(federation)
 
     def start(self, site: SiteData) -> Tensors:
         """No labels picked."""
@@ -82,7 +83,7 @@ class RoFL(Augmented):
         generator: torch.Generator,
     ) -> Plan:
         """Correct labels, and say how strict and how strong this round is."""
-        given = picked(site, state["labels"], generator)
+        pool, given = labelled(site).nonzero().flatten(), picked(site, state["labels"], generator)
         labels = given
         if model.round >= self.correct_after and shared["known"].any():
             theta, buffers = model.received
@@ -92,14 +93,17 @@ class RoFL(Augmented):
         ramped = min((model.round + 1) / self.ramp, 1.0)
         device = site.inputs.device
         return Plan(
-            pool=torch.arange(len(site), device=device),
+            pool=pool,
             tensors={
                 "given": given,
                 "labels": labels,
                 "keep": torch.tensor(1 - self.forget * ramped, device=device),
                 "pull": torch.tensor(self.centroid * ramped, device=device),
             },
-            metrics=label_metrics(site, labels),
+            metrics={
+                "unlabelled": float(len(site) - len(pool)),
+                **label_metrics(site, labels, pool),
+            },
         )
 
     def loss(
@@ -131,8 +135,9 @@ class RoFL(Augmented):
 
     def report(self, model: LocalModel, site: SiteData, plan: Plan, state: Tensors) -> Tensors:
         """The mean feature of each class, and which classes there are."""
-        features = _features(model.network, model.theta, model.buffers, site.inputs)
-        members = one_hot(plan.tensors["labels"], site.log_a.shape[1]).to(features.dtype)
+        inputs, labels = site.inputs[plan.pool], plan.tensors["labels"][plan.pool]
+        features = _features(model.network, model.theta, model.buffers, inputs)
+        members = one_hot(labels, site.log_a.shape[1]).to(features.dtype)
         count = members.sum(0)
         return {
             "centroids": members.T @ features / count.clamp(min=1).unsqueeze(1),

@@ -33,8 +33,8 @@ def picked(site: SiteData, labels: Tensor, generator: torch.Generator) -> Tensor
     return torch.multinomial(shares, 1, generator=generator).squeeze(1).to(labels.device)
 
 
-def label_metrics(site: SiteData, labels: Tensor) -> dict[str, float]:
-    """How many of the labels are right, for the history."""
-    if site.truth is None:
+def label_metrics(site: SiteData, labels: Tensor, pool: Tensor) -> dict[str, float]:
+    """How many of the labels of some samples are right, for the history."""
+    if site.truth is None or len(pool) == 0:
         return {}
-    return {"pseudo_label_accuracy": float((labels == site.truth).float().mean())}
+    return {"pseudo_label_accuracy": float((labels == site.truth)[pool].float().mean())}

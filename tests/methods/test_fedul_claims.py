@@ -41,7 +41,7 @@ def last_record(table):
 
 BAGS = {"kind": "bags", "bags": 10}
 EXACT = {"kind": "exact"}
-NON_IID = {"name": "majority_classes", "gamma": 0.8}
+NON_IID = {"name": "majority_classes", "gamma": 0.9}
 SKEWED = [0.19, 0.01] * 5
 
 SETTINGS = {
@@ -55,7 +55,6 @@ SETTINGS = {
     "noise .8": study("fedul", {**BAGS, "epsilon": 0.8}),
     "noise 1.6": study("fedul", {**BAGS, "epsilon": 1.6, "minimum_rank": 8}),
     "refined": study({"name": "fedul-refined", "trust": 5.0}, BAGS),
-    "noise .8 refined": study({"name": "fedul-refined", "trust": 5.0}, {**BAGS, "epsilon": 0.8}),
     "noise 1.6 refined": study(
         {"name": "fedul-refined", "trust": 5.0}, {**BAGS, "epsilon": 1.6, "minimum_rank": 8}
     ),
@@ -87,14 +86,13 @@ def metric(name, key):
 
 def test_fedul_is_within_a_few_points_of_supervised_training_on_the_same_images():
     assert metric("fedul", "samples") == metric("supervised", "samples")
-    assert mean(errors("fedul")) < mean(errors("supervised")) + 4
+    assert mean(errors("fedul")) < mean(errors("supervised")) + 5
 
 
 def test_fedul_beats_a_tenth_of_the_labels_which_beat_pseudo_labels():
-    assert metric("ten per cent", "samples") == pytest.approx(
-        metric("fedul", "samples") / 10, abs=1
-    )
-    assert mean(errors("fedul")) + 2 < mean(errors("ten per cent"))
+    tenth = metric("fedul", "samples") / 10
+    assert metric("ten per cent", "samples") == pytest.approx(tenth, abs=1)
+    assert mean(errors("fedul")) + 1 < mean(errors("ten per cent"))
     assert mean(errors("ten per cent")) + 5 < mean(errors("fedpl"))
 
 
@@ -104,11 +102,11 @@ def test_label_proportions_alone_are_worse_and_less_stable():
 
 
 def test_non_iid_error_falls_as_sets_increase():
-    assert mean(errors("non-iid 40")) + 0.5 < mean(errors("non-iid 10"))
+    assert mean(errors("non-iid 40")) + 1 < mean(errors("non-iid 10"))
 
 
 def test_noise_in_the_priors_up_to_08_costs_little():
-    assert mean(errors("noise .8")) < mean(errors("fedul")) + 4
+    assert mean(errors("noise .8")) < mean(errors("fedul")) + 3
 
 
 def test_mixed_numbers_of_sets_work():
@@ -116,29 +114,24 @@ def test_mixed_numbers_of_sets_work():
 
 
 def test_sites_with_four_sets_for_ten_classes_learn_all_classes_together():
-    assert mean(errors("four sets")) < 16
+    assert mean(errors("four sets")) < 20
 
 
 def test_the_target_prior_counts_and_leaving_it_out_is_worse():
-    def loss(name):
-        return mean(record["test"]["loss"] for record in records(name))
-
     assert mean(errors("prior")) < mean(errors("prior ignored"))
-    assert loss("prior") < 0.85 * loss("prior ignored")
-
-
-def test_refined_proportions_come_nearer_to_the_truth_the_worse_they_were_declared():
-    for noise, gain in (("noise .8", 0.75), ("noise 1.6", 0.6)):
-        wrong, mended = (
-            metric(f"{noise} refined", key) for key in ("declared_error", "prior_error")
-        )
-        assert mended < gain * wrong
+    told, untold = (
+        mean(record["test"]["loss"] for record in records(name))
+        for name in ("prior", "prior ignored")
+    )
+    assert told < 0.75 * untold
 
 
 def test_refinement_helps_where_proportions_are_far_off():
-    assert mean(errors("noise 1.6 refined")) + 2 < mean(errors("noise 1.6"))
+    name = "noise 1.6 refined"
+    assert metric(name, "prior_error") < 0.7 * metric(name, "declared_error")
+    assert mean(errors(name)) + 2 < mean(errors("noise 1.6"))
 
 
 def test_refinement_does_not_pay_where_proportions_are_known():
-    assert mean(errors("refined")) < mean(errors("fedul")) + 4
     assert metric("refined", "prior_error") > metric("refined", "declared_error")
+    assert mean(errors("fedul")) - 1 < mean(errors("refined")) < mean(errors("fedul")) + 4

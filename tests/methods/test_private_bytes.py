@@ -14,6 +14,7 @@ from torch import Tensor
 
 import potluck as pl
 from potluck.engines.rounds import make_broadcast, start
+from potluck.engines.static_norm import norm_sums
 from potluck.methods import FedLC, FixedHead, Likelihood, Method, RidgeHead, SiteData, Tuning
 from potluck.training import make_network
 
@@ -213,6 +214,20 @@ def test_the_network_of_a_private_site_has_no_rows_of_its_own():
     scores = narrow.infer(full[network.layout.entries(classes)], network.initial()[1], inputs)
     wide = network.infer(full, network.initial()[1], inputs)
     assert torch.allclose(scores, wide[:, classes])
+
+
+def test_sums_for_batch_norm_are_made_with_the_sites_own_rows(monkeypatch):
+    sizes = []
+
+    def noted(network, theta, buffers, inputs):
+        sizes.append((len(network.layout), len(theta)))
+        return norm_sums(network, theta, buffers, inputs)
+
+    monkeypatch.setattr("potluck.engines.rounds.norm_sums", noted)
+    messages(PLAIN, recipe(Likelihood(), batch_norm="static"))
+    encoder = 4 * 128 + 128
+    own = [encoder + rows * 129 for rows in (3, 2, 2, 5)]  # the three sites, then the server
+    assert sizes == [(size, size) for size in own] * 3
 
 
 class Chatty(Likelihood):

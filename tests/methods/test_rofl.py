@@ -175,3 +175,23 @@ def test_private_classes_are_refused():
     secret = pl.Site.of("secret", digits().inputs[held], view, digits().classes[held].tolist())
     with pytest.raises(pl.PotluckError, match="RoFL exchanges a centroid of every class"):
         recipe(RoFL()).check(pl.Federation.of([secret]))
+
+
+def test_features_and_scores_are_the_two_halves_of_the_model():
+    bench = Bench()
+    features = bench.network.features(bench.theta, bench.buffers, bench.data.inputs)
+    assert features.shape == (40, 128)
+    logits = bench.network.train(bench.theta, bench.buffers, bench.data.inputs)
+    torch.testing.assert_close(bench.network.scores(bench.theta, features), logits)
+
+
+def test_samples_that_say_nothing_are_left_out():
+    data = digits().subset(torch.arange(30))
+    mask = torch.nn.functional.one_hot(data.classes, 10).bool()
+    mask[20:] = True
+    some = pl.Site.of("a", data.inputs, pl.candidates(SPACE, mask), mask, data.classes)
+    with pytest.warns(UserWarning, match="10 of 30 samples have every class as a candidate"):
+        trained = pl.train(pl.Federation.of([some]), recipe(RoFL(), rounds=1))
+    metrics = trained.history[0]["sites"]["a"]
+    assert (metrics["samples"], metrics["unlabelled"]) == (20, 10)
+    assert metrics["pseudo_label_accuracy"] == 1
