@@ -134,8 +134,36 @@ def check(
     checked = read_study(file, override or (), scale)
     with about(file):
         prepared = prepare(checked)
-    console.show_sites(prepared.federation, prepared.federation.identifiability())
+    found = prepared.federation.identifiability()
+    console.show_sites(prepared.federation, found)
+    console.show_shortfalls(found)
     console.show_plan(checked, prepared, file)
+
+
+@app.command()
+def audit(study: Path, override: Overrides = None, scale: Scale = None) -> None:
+    """List exactly what each site receives and sends, and check that promises are kept.
+
+    STUDY is a study file.
+
+    The first rounds are rehearsed on a few samples with the real engine, and the messages
+    listed as they are. The audit fails when a private site would learn anything of the other
+    classes, not even their number, or when a site would send a value per sample.
+
+    Example: potluck audit study.toml
+    """
+    from potluck import console
+    from potluck.audit import audit as rehearse
+    from potluck.study.build import prepare
+    from potluck.study.explain import about
+    from potluck.study.schema import read_study
+
+    with about(study):
+        prepared = prepare(read_study(study, override or (), scale))
+        found = rehearse(prepared.federation, prepared.recipe, prepared.network)
+    for line in found.lines():
+        console.out.print(line, markup=False, soft_wrap=True)
+    found.check()
 
 
 @app.command()

@@ -44,6 +44,15 @@ def show_sites(federation: Federation, found: Identifiability) -> None:
     out.print(f"[{colour}]{escape(found.verdict())}[/]", soft_wrap=True)
 
 
+def show_shortfalls(found: Identifiability) -> None:
+    """Which sites cannot tell all classes apart alone, and who helps them."""
+    lines = found.shortfalls()
+    for line in lines[:10]:
+        out.print(line, markup=False, soft_wrap=True)
+    if len(lines) > 10:
+        out.print(f"… and {len(lines) - 10} more sites like these.", markup=False)
+
+
 def show_site(site: Site) -> None:
     """What a checked site file brings by itself; other sites may supply what it lacks."""
     found = identifiability({site.name: site.view})

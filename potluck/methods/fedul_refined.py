@@ -47,7 +47,7 @@ class RefinedFedUL(FedUL):
     """
 
     warmup: int = 10
-    trust: float = 10.0
+    trust: float = 5.0
 
     def check(self, federation: Federation) -> None:
         """As `FedUL`, with options that make sense."""
@@ -72,8 +72,10 @@ class RefinedFedUL(FedUL):
         plan = super().plan(model, site, shared, state, generator)
         declared = priors = site.log_proportions.exp()
         if model.round >= self.warmup:
-            eta = torch.softmax(model.reference(site.inputs), 1)
-            priors = refined(declared, site.symbols, eta / site.prior, self.trust)
+            ratios = torch.softmax(model.reference(site.inputs), 1)
+            if self.target_prior == "declared":
+                ratios = ratios / site.prior
+            priors = refined(declared, site.symbols, ratios, self.trust)
             plan = replace(plan, tensors=self.transition(site, priors.log()))
         metrics = {"moved": float(_distance(priors, declared))}
         if site.truth is not None:
@@ -95,8 +97,10 @@ def refined(declared: Tensor, sets: Tensor, ratios: Tensor, trust: float) -> Ten
     Returns:
       (M, K) proportions; rows sum to 1.
     """
-    # From the middle, since a declared 0 would stay 0 for ever.
-    priors = torch.full_like(declared, 1 / declared.shape[1])
+    # From the middle, since a 0 stays 0 for ever: a class that one set is said to lack may turn
+    # up in it, one that all sets of the site lack may not.
+    present = (declared.sum(0) > 0).to(declared.dtype)
+    priors = (present / present.sum()).expand_as(declared)
     for _ in range(STEPS):
         joint = priors[sets] * ratios
         beliefs = joint / joint.sum(1, keepdim=True)

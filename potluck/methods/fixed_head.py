@@ -12,7 +12,9 @@ away from the places of classes that they have never heard of. (FedGELA, Fan et 
 simplex; but its rows depend on the number of classes, which a private site must not know.)
 
 What a private site receives of the head depends on the names of its own classes and on nothing
-else: it could have drawn the rows itself.
+else: it could have drawn the rows itself. Unlike `ridge-head` it sends the server nothing besides
+its update; but it helps less, and only where sites have very few classes and the encoder gives many
+more features than there are classes.
 """
 
 from dataclasses import dataclass

@@ -51,7 +51,7 @@ class RidgeHead(Augmented):
     """
 
     ridge: float = 1e-3
-    scale: float = 10.0
+    scale: float = 3.0
 
     def check(self, federation: Federation) -> None:
         """Sites must know the class of each sample."""

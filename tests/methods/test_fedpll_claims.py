@@ -1,8 +1,14 @@
-"""What FedPLL-LAAR claims, on digits: five sites, Bernoulli 0.7 and Dirichlet 0.5, three seeds.
+"""What FedPLL-LAAR claims, on digits: five sites, Bernoulli 0.7 and Dirichlet 0.5, 600 samples.
 
-600 training samples. Learning rate, momentum and the weight of the alignment were chosen on other
-seeds and samples. At the paper's weight of 1, alignment harms this small model; at 0.01 it is
-neutral, as is mixup, so that the claims about these two are that dropping them does not help.
+Learning rate, momentum and the weight of the alignment were chosen on other seeds and samples.
+Mean test accuracy over the seeds 0 to 7, of which the last three run here:
+
+    ρ = 0.3   FedAvg 0.794   LAAR 0.920   without disambiguation 0.794, mixup 0.924,
+                                          alignment 0.920, w1 and w2 0.919
+    ρ = 0.5   FedAvg 0.707   LAAR 0.869
+
+Alignment and mixup are neutral on this small model, so that the claim about them is that dropping
+them does not help; at the paper's weight of 1 instead of 0.01, alignment harms it.
 """
 
 from statistics import mean
@@ -18,7 +24,7 @@ from potluck.methods import CandidateTargets, FedPLLLAAR
 from potluck.models import build
 from potluck.streams import stream
 
-SEEDS = (0, 1, 2)
+SEEDS = (5, 6, 7)
 FULL = FedPLLLAAR(momentum=0.97, align=0.01)
 METHODS = {
     "fedavg": CandidateTargets(),

@@ -202,6 +202,14 @@ def test_refined_proportions_maximise_what_the_module_says():
         assert objective(other / other.sum(1, keepdim=True)) <= best + 1e-3
 
 
+def test_a_class_may_turn_up_in_a_set_but_not_at_a_site_that_has_none():
+    declared = torch.tensor([[1.0, 0.0, 0.0], [0.5, 0.5, 0.0]], dtype=torch.float64)
+    ratios = torch.tensor([[0.1, 0.8, 0.1]], dtype=torch.float64).repeat(4, 1)
+    found = refined(declared, torch.tensor([0, 0, 1, 1]), ratios, trust=1.0)
+    assert (found[:, 1] > 0.3).all()
+    assert (found[:, 2] == 0).all()
+
+
 def test_proportions_are_refined_after_the_warm_up_and_stay_at_the_site():
     site = site_of()
     method = RefinedFedUL(warmup=2, trust=1.0)

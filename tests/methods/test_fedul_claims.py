@@ -54,10 +54,8 @@ SETTINGS = {
     "non-iid 40": study("fedul", {**BAGS, "bags": 40, "minimum_rank": 1}, NON_IID),
     "noise .8": study("fedul", {**BAGS, "epsilon": 0.8}),
     "noise 1.6": study("fedul", {**BAGS, "epsilon": 1.6, "minimum_rank": 8}),
-    "refined": study({"name": "fedul-refined", "trust": 5.0}, BAGS),
-    "noise 1.6 refined": study(
-        {"name": "fedul-refined", "trust": 5.0}, {**BAGS, "epsilon": 1.6, "minimum_rank": 8}
-    ),
+    "refined": study("fedul-refined", BAGS),
+    "noise 1.6 refined": study("fedul-refined", {**BAGS, "epsilon": 1.6, "minimum_rank": 8}),
     "mixed": study(
         "fedul",
         None,

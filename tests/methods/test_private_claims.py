@@ -5,6 +5,7 @@ paper's own setting (Adam at 0.001, batches of 64, one epoch a round), in which 
 samples are far from done, and central tuning has something to mend.
 """
 
+from dataclasses import replace
 from functools import cache
 
 import pytest
@@ -13,12 +14,13 @@ import torch
 import potluck as pl
 from potluck.data.partitions import covering_label_subsets
 from potluck.data.readers.digits import digits
-from potluck.methods import FixedHead, Likelihood, RidgeHead, Tuning
+from potluck.methods import Likelihood, RidgeHead, Tuning
+from potluck.models import build
 
 SEEDS = (1, 2, 3)
 PLAIN, AVERAGE = Likelihood(), pl.FedAvg()
-LONG = (12, pl.LocalTraining(lr=0.003, optimiser=pl.Adam(), batch_size=16))
-SHORT = (30, pl.LocalTraining(lr=0.001, optimiser=pl.Adam(), batch_size=64))
+LONG = (10, pl.LocalTraining(lr=0.003, optimiser=pl.Adam(), batch_size=16))
+SHORT = (16, pl.LocalTraining(lr=0.001, optimiser=pl.Adam(), batch_size=64))
 VIEWS = {
     "private": pl.private_subset,
     "public": lambda space, names: pl.subset(space, names, softmax="all"),
@@ -46,7 +48,7 @@ def federation(seed, labels, kind):
 
 
 @cache
-def accuracy(labels, kind="private", method=PLAIN, federated=AVERAGE, how=LONG):
+def accuracy(labels, kind="private", method=PLAIN, federated=AVERAGE, how=LONG, hidden=128):
     """Test accuracy after the last round, mean over the seeds."""
     found = []
     for seed in SEEDS:
@@ -55,13 +57,15 @@ def accuracy(labels, kind="private", method=PLAIN, federated=AVERAGE, how=LONG):
             sites = pl.Federation(sites.space, sites.sites, None, sites.test)
         rounds, local = how
         recipe = pl.Recipe(rounds, seed, method, federated, local)
-        found.append(pl.train(sites, recipe, "mlp").history[-1]["test"]["accuracy"])
+        generator = torch.Generator().manual_seed(seed)
+        model = build("mlp", (1, 8, 8), 10, generator=generator, hidden=(hidden,))
+        found.append(pl.train(sites, recipe, model).history[-1]["test"]["accuracy"])
     return sum(found) / len(found)
 
 
 def test_accuracy_falls_with_fewer_labels_per_site():
     two, three, five = (accuracy(labels) for labels in (2, 3, 5))
-    assert two + 0.15 < three
+    assert two + 0.05 < three
     assert three + 0.02 < five
 
 
@@ -75,13 +79,19 @@ def test_pairwise_tuning_helps_where_labels_are_few():
     assert accuracy(3, method=Tuning(), how=SHORT) > accuracy(3, how=SHORT) + 0.1
 
 
-def test_a_fixed_head_beats_the_papers_methods_where_labels_are_few():
-    best = max(accuracy(2), accuracy(2, method=Tuning()))
-    assert accuracy(2, method=FixedHead()) > best
-
-
 def test_a_ridge_head_makes_few_labels_almost_as_good_as_many():
     best = max(accuracy(2), accuracy(2, method=Tuning()))
     ridge = accuracy(2, method=RidgeHead())
     assert ridge > best + 0.2
-    assert ridge > accuracy(5) - 0.02
+    assert ridge > accuracy(5)
+
+
+def test_under_a_ridge_head_the_encoder_learns():
+    # With few features a random encoder does not do, as it does on digits with many.
+    rounds, local = LONG
+    at_rest = (rounds, replace(local, lr=1e-9))
+    trained, drawn = (
+        accuracy(2, method=RidgeHead(), how=how, hidden=16) for how in (LONG, at_rest)
+    )
+    assert trained > drawn + 0.1
+    assert trained > accuracy(2, hidden=16) + 0.3
