@@ -257,17 +257,26 @@ def list_choices(what: Annotated[str | None, typer.Argument()] = None) -> None:
 
 
 @app.command()
-def demo() -> None:
-    """See the idea: seven sites with seven kinds of labels train one classifier of digits."""
+def demo(
+    seeds: Annotated[int, typer.Option(min=1, help="How many seeds to average over.")] = 3,
+    rounds: Annotated[
+        int | None, typer.Option(min=1, help="Fewer rounds, for a quick look.")
+    ] = None,
+) -> None:
+    """See the idea: seven sites with seven kinds of labels train one classifier of digits.
+
+    Trains each site alone, all of them together, and a classifier with exact labels for all
+    images, and compares them on a test set.
+    """
     from potluck import console
-    from potluck.demo import SEEDS, demo_study, run_demo, settings
+    from potluck.demo import demo_study, run_demo, settings
     from potluck.study.build import load_federation
 
     federation, _ = load_federation(demo_study())
     console.show_sites(federation, federation.identifiability())
-    trainings = len(SEEDS) * sum(1 for _ in settings(federation))
-    with console.counting(trainings, f"training, {len(SEEDS)} seeds") as advance:
-        outcome = run_demo(advance)
+    trainings = seeds * sum(1 for _ in settings(federation))
+    with console.counting(trainings, f"training, {seeds} seeds") as advance:
+        outcome = run_demo(advance, tuple(range(seeds)), rounds)
     console.show_demo(outcome)
 
 

@@ -14,8 +14,6 @@ from potluck.study.schema import Study, parse_study
 from potluck.study.sitefile import read_toml_text
 from potluck.training import train
 
-SEEDS = (0, 1, 2)
-
 
 @dataclass(frozen=True)
 class Row:
@@ -64,17 +62,20 @@ def settings(federation: Federation) -> Iterator[tuple[str, str, Federation]]:
     yield "full supervision", "exact, on the same images", federation.revealed()
 
 
-def run_demo(on_trained: Callable[[], None], seeds: tuple[int, ...] = SEEDS) -> Outcome:
+def run_demo(
+    on_trained: Callable[[], None], seeds: tuple[int, ...], rounds: int | None = None
+) -> Outcome:
     """Train every setting with every seed.
 
     Args:
       on_trained: called after each training.
       seeds:      of the split, the labels and the training.
+      rounds:     how many; the study's own number when left out.
     """
     threads = torch.get_num_threads()
     torch.set_num_threads(1)  # these models are too small to share among cores
     try:
-        results = [_one_seed(seed, on_trained) for seed in seeds]
+        results = [_one_seed(demo_study(seed), rounds, on_trained) for seed in seeds]
     finally:
         torch.set_num_threads(threads)
     rows = [
@@ -84,9 +85,9 @@ def run_demo(on_trained: Callable[[], None], seeds: tuple[int, ...] = SEEDS) -> 
     return Outcome(tuple(rows[:-2]), rows[-2], rows[-1])
 
 
-def _one_seed(seed: int, on_trained: Callable[[], None]) -> dict[str, float]:
-    study = demo_study(seed)
+def _one_seed(study: Study, rounds: int | None, on_trained: Callable[[], None]) -> dict[str, float]:
     recipe = make_recipe(study)
+    recipe = replace(recipe, rounds=rounds or recipe.rounds)
     federation, _ = load_federation(study)
     accuracy = {}
     for name, _, part in settings(federation):

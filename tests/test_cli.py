@@ -406,3 +406,22 @@ def test_the_library_imports_neither_command_line_nor_files_nor_network() -> Non
 def _own_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Nothing may be written where the tests are run from."""
     monkeypatch.chdir(tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("command", "told"),
+    [
+        ("check starter/study.toml", "The study is in order"),
+        ("check starter/sites/survey.toml --study starter/study.toml", "in order"),
+        ("audit starter/study.toml", "all promises are kept"),
+        ("evaluate run", "accuracy"),
+        ("predict run starter/data/test.csv", "40 predictions over 3 labels"),
+        ("list methods", "likelihood"),
+        ("demo --seeds 1 --rounds 1", "Together, the sites reach"),
+    ],
+)
+def test_every_other_command_works_as_a_process(irises: Path, command: str, told: str) -> None:
+    ran = process(*command.split(), cwd=irises)
+    assert ran.returncode == 0, ran.stderr
+    assert told in ran.stdout
+    assert ran.stderr == ""

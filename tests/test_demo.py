@@ -3,7 +3,7 @@
 import pytest
 import torch
 
-from potluck import console, demo
+from potluck import console
 from potluck.demo import Outcome, Row, demo_study, run_demo, settings
 from potluck.federation import Federation
 from potluck.study.build import load_federation
@@ -20,10 +20,7 @@ def federation() -> Federation:
 def outcome() -> tuple[Outcome, int, int]:
     """One seed with a fifth of the rounds; how many trainings it reported; threads after it."""
     done: list[None] = []
-    with pytest.MonkeyPatch.context() as patch:
-        short = {"rounds": 10}
-        patch.setattr(demo, "demo_study", lambda seed=0: demo_study(seed).model_copy(update=short))
-        found = run_demo(lambda: done.append(None), seeds=(0,))
+    found = run_demo(lambda: done.append(None), seeds=(0,), rounds=10)
     return found, len(done), torch.get_num_threads()
 
 
