@@ -1,6 +1,6 @@
 """The demonstration over more seeds than it shows, stored with what made it.
 
-    python benchmarks/demo.py [SEEDS]     writes benchmarks/results/demo.json
+python benchmarks/demo.py [SEEDS]     writes benchmarks/results/demo.json
 """
 
 import json

@@ -85,6 +85,8 @@ def run(
       evaluate_every: evaluate on test and validation samples after every so many rounds, and
                       after the last.
     """
+    if state.round == 0 and recipe.batch_norm == "static":
+        state = _static(network, federation, state)  # plans of the first round look at them
     while state.round < recipe.rounds:
         began = time.perf_counter()
         state, record = one_round(network, recipe, federation, engine, state)

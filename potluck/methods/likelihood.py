@@ -10,6 +10,7 @@ may mix them, since the difference between two sites is only a and b.
 
 from dataclasses import dataclass
 
+import torch
 from torch import Tensor
 
 from potluck.losses import view_nll
@@ -25,6 +26,22 @@ class Likelihood(Augmented):
     Args:
       augment: how training images are varied.
     """
+
+    def plan(
+        self,
+        model: LocalModel,
+        site: SiteData,
+        shared: Tensors,
+        state: Tensors,
+        generator: torch.Generator,
+    ) -> Plan:
+        """The samples whose label says something.
+
+        The loss of the others is 0 (a = b). Averaged in, a site that has no others would only
+        hold the model where it is, so it sits the round out.
+        """
+        tells = (site.log_a != site.log_b).any(1)
+        return Plan(pool=tells[site.symbols].nonzero().flatten())
 
     def loss(
         self,

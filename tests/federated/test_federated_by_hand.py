@@ -21,7 +21,7 @@ from by_hand import (
 from torch import nn
 
 import potluck as pl
-from potluck.federated import FEDERATED, Mean
+from potluck.federated import FEDERATED
 from potluck.models import Classifier
 from potluck.models.network import Network
 
@@ -108,12 +108,12 @@ def test_scaffold_keeps_mean_gradients_as_control_variates_whatever_the_local_op
 
 
 def test_scaffold_moves_its_control_by_the_share_of_sites_that_took_part():
-    half = torch.full((2,), 0.5)
-    mean = Mean(torch.ones(2), {"control": half}, {}, {}, torch.ones(2, dtype=torch.bool))
-    server = {"control": torch.full((2,), 3.0)}
-    theta, server = pl.Scaffold().apply(torch.zeros(2), server, mean, 0.2)
-    assert torch.equal(theta, torch.ones(2))
-    assert torch.allclose(server["control"], torch.full((2,), 3.1))
+    recipe = pl.Recipe(rounds=1, cohort=1, federated=pl.Scaffold(), local=whole())
+    states, records = play(seesaw_network(), recipe, seesaw())
+    (name,) = records[0]["cohort"]
+    gradient = {"A": gradient_a, "B": gradient_b}[name](0.0)
+    assert float(states[0].federated["control"][0]) == exactly(0.5 * gradient)
+    assert float(states[0].theta[0]) == exactly(-gradient)
 
 
 def momentum_run(gradient, a, lr, steps, mu, nesterov):
