@@ -648,7 +648,7 @@ OBSERVATIONS = [
         "target prior zero",
         bags("abc", PRIORS, BAGS.replace("}", ", target_prior = [0.5, 0.5, 0] }")),
         SITE,
-        ['target prior π is 0 for class "well"', "give it a share"],
+        ['target prior π is 0 for class "well"', "give the class a share"],
     ),
     Case(
         "minimum rank",
