@@ -8,8 +8,9 @@ Mean test accuracy over the seeds 0 to 7, of which the first three run here:
     ρ = 0.5   FedAvg 0.707   LAAR 0.869
 
 Over these and ten further seeds (20 to 29) LAAR leads by 0.13 at ρ = 0.3 and by 0.15 at ρ = 0.5:
-the lead grows, but by less than it varies from seed to seed, so that three seeds cannot show it. Alignment and mixup are neutral on this small model: the claim about them is
-that dropping them does not help. At the paper's weight of 1 instead of 0.01, alignment harms it.
+the lead grows, but by less than it varies from seed to seed, so that three seeds cannot show it.
+Alignment and mixup are neutral on this small model: the claim about them is that dropping them
+does not help. At the paper's weight of 1 instead of 0.01, alignment harms it.
 """
 
 from statistics import mean
