@@ -19,6 +19,7 @@ from rich.table import Table
 
 from potluck.demo import Outcome, Row
 from potluck.engines import Evaluation, Record
+from potluck.engines.validation import best_round
 from potluck.federation import Federation, Site
 from potluck.labels import Identifiability, identifiability
 from potluck.labels.identifiability import Contribution
@@ -190,6 +191,12 @@ def show_result(trained: Trained, folder: Path) -> None:
     if test is not None:
         out.print(
             f"test accuracy after {trained.state.round} rounds: [bold]{test['accuracy']:.2%}[/]"
+        )
+    best = best_round(trained.history)
+    if best is not None and "test" in best:
+        out.print(
+            f"test accuracy after round {best['round']}, the best in validation: "
+            f"[bold]{best['test']['accuracy']:.2%}[/]"
         )
     out.print(f"model and history: {folder}", markup=False, soft_wrap=True)
     out.print(

@@ -7,18 +7,26 @@ from torch.nn.functional import linear
 from potluck.messages import Tensors
 from potluck.methods.method import LocalModel, SiteData
 from potluck.models.network import HEAD, Network
+from potluck.streams import stream
 
 
 def first_head(site: SiteData, network: Network) -> Tensors:
-    """The first values of a head over a site's Z symbols: rows of the model's own random head.
+    """The first values of a head over a site's Z symbols, alike wherever the symbols are.
+
+    They are drawn as `torch.nn.Linear` draws them.
 
     Args:
-      site:    the site; beyond the model's K rows, they repeat.
+      site:    the site.
       network: the model.
     """
-    parts = network.layout.unflatten(network.initial()[0].to(site.inputs.device))
-    rows = torch.arange(len(site.log_a)) % len(parts["head.weight"])
-    return {name: parts[name][rows] for name in HEAD if name in parts}
+    shapes = dict(zip(network.layout.names, network.layout.shapes, strict=True))
+    bound = shapes["head.weight"][1] ** -0.5
+    generator = stream(0, "head", *site.names)
+    head = {}
+    for name in (name for name in HEAD if name in shapes):
+        unit = torch.rand(len(site.log_a), *shapes[name][1:], generator=generator)
+        head[name] = (bound * (2 * unit - 1)).to(site.log_a)
+    return head
 
 
 def with_head(model: LocalModel, head: Tensors, inputs: Tensor) -> Tensor:
