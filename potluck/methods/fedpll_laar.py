@@ -40,7 +40,7 @@ from dataclasses import dataclass
 from typing import Literal, get_args
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
 from potluck.data.augment import draw_mixup, mixup
 from potluck.errors import PotluckError, one_of
@@ -236,11 +236,7 @@ class FedPLLLAAR(Augmented):
 
     def server_start(self, network: Network, federation: Federation) -> Tensors:
         """No global gradient yet. Alignment refuses dropout, which would differ at the probe."""
-        dropout = any(
-            isinstance(layer, nn.modules.dropout._DropoutNd) and layer.p > 0
-            for layer in network.measuring_module.modules()
-        )
-        if self.align and dropout:
+        if self.align and network.stochastic:
             raise PotluckError(
                 "the model has dropout, whose noise would drown the difference of gradients that "
                 "alignment needs; set model.dropout = 0 or method.align = 0."
