@@ -102,7 +102,7 @@ class Audit:
             yield f'site "{site.name}"{kind}'
             yield from (f"  receives {item}" for item in site.receives)
             if not site.sends:
-                yield "  sends nothing: it sat out"
+                yield "  sends nothing in the rehearsed rounds, which it sat out; later it may"
             yield from (f"  sends    {item}" for item in site.sends)
         private = [site.name for site in self.sites if site.private]
         if private:

@@ -178,4 +178,6 @@ def test_a_site_that_sits_out_sends_nothing(monkeypatch):
     found = audited(sites=only_farm())
     found.check()
     assert found.sites[0].sends == ()
-    assert "  sends nothing: it sat out" in list(found.lines())
+    assert "  sends nothing in the rehearsed rounds, which it sat out; later it may" in list(
+        found.lines()
+    )

@@ -16,6 +16,7 @@ from torch.func import functional_call
 from torch.nn.functional import linear
 from torch.nn.modules.dropout import _DropoutNd
 
+from potluck.errors import PotluckError
 from potluck.models._classifier import batch_norm_layers
 
 HEAD = ("head.weight", "head.bias")
@@ -137,7 +138,15 @@ class Network:
 
     def train(self, theta: Tensor, buffers: Mapping[str, Tensor], inputs: Tensor) -> Tensor:
         """(B, K) logits in training mode; batch-norm statistics in `buffers` move in place."""
-        return self._call(self._training, theta, buffers, inputs)
+        try:
+            return self._call(self._training, theta, buffers, inputs)
+        except ValueError as error:
+            if "more than 1 value per channel" not in str(error):
+                raise
+            raise PotluckError(
+                "a batch has a single sample, which batch norm cannot normalise; set "
+                'local.last_batch = "drop", or a local.batch_size that leaves no sample over.'
+            ) from None
 
     def infer(self, theta: Tensor, buffers: Mapping[str, Tensor], inputs: Tensor) -> Tensor:
         """(B, K) logits in evaluation mode."""

@@ -4,6 +4,7 @@ import pytest
 import torch
 from torch import nn
 
+from potluck.errors import PotluckError
 from potluck.models import Classifier, as_classifier, build
 from potluck.models.network import HEAD, Layout, Network, infer_batched
 
@@ -224,3 +225,10 @@ def test_batched_inference_equals_inference(size):
     logits = infer_batched(network, theta, buffers, batch(), size)
     assert torch.allclose(logits, network.infer(theta, buffers, batch()), atol=1e-6)
     assert not logits.requires_grad
+
+
+def test_batch_norm_of_a_single_sample_is_explained():
+    encoder = nn.Sequential(nn.Flatten(), nn.Linear(4, 3), nn.BatchNorm1d(3))
+    network = Network(Classifier(encoder, nn.Linear(3, 2)))
+    with pytest.raises(PotluckError, match=r'single sample.*local\.last_batch = "drop"'):
+        network.train(*network.initial(), torch.zeros(1, 2, 2))
