@@ -14,21 +14,21 @@ It is about what is sent. What can be guessed from it is another matter: everybo
 their traces in the encoder that all sites share.
 """
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, fields, is_dataclass, replace
 from typing import Any, Literal, get_origin, get_type_hints
 
 import torch
 from torch import Tensor
 
-from potluck.engines.engine import Finished
+from potluck.engines.engine import Finished, Orders
 from potluck.engines.recipe import Recipe
 from potluck.engines.rounds import one_round, start
 from potluck.engines.sequential import Sequential
 from potluck.errors import PotluckError
 from potluck.federation import Federation, Site
 from potluck.labels import LabelSpace, LabelView
-from potluck.messages import Broadcast, SiteState, Tensors, Update
+from potluck.messages import Broadcast, Tensors, Update
 from potluck.models.network import HEAD, Network
 from potluck.streams import stream
 
@@ -158,22 +158,15 @@ class _Listening:
 
     heard: dict[str, _Heard]
 
-    def run(
-        self,
-        network: Network,
-        recipe: Recipe,
-        cohort: Sequence[Site],
-        states: Mapping[str, SiteState],
-        broadcast: Callable[[Site], Broadcast],
-    ) -> Iterator[Finished]:
-        """Train the cohort in order; see `Engine.run`."""
+    def run(self, orders: Orders) -> Iterator[Finished]:
+        """Train the cohort in order."""
 
         def noted(site: Site) -> Broadcast:
-            message = broadcast(site)
+            message = orders.broadcast(site)
             self.heard[site.name].received.append(message)
             return message
 
-        for finished in Sequential().run(network, recipe, cohort, states, noted):
+        for finished in Sequential().run(replace(orders, broadcast=noted)):
             self.heard[finished.site.name].sent.append(finished.update)
             yield finished
 

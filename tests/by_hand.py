@@ -8,7 +8,7 @@ arithmetic on the scalar a, with p₀ = σ(2ax) and the gradients
 """
 
 import math
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import torch
 from torch import nn
@@ -89,12 +89,12 @@ class Spy:
     broadcasts: list = field(default_factory=list)
     updates: list = field(default_factory=list)
 
-    def run(self, network, recipe, cohort, states, broadcast):
+    def run(self, orders):
         def noted(site):
-            sent = broadcast(site)
+            sent = orders.broadcast(site)
             self.broadcasts.append((site.name, sent))
             return sent
 
-        for finished in Sequential().run(network, recipe, cohort, states, noted):
+        for finished in Sequential().run(replace(orders, broadcast=noted)):
             self.updates.append(finished.update)
             yield finished

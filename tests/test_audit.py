@@ -129,7 +129,7 @@ def test_an_engine_that_sends_the_whole_model_breaks_the_promise(monkeypatch):
         "make_broadcast",
         lambda recipe, state, lr, entries, shared: make(recipe, state, lr, None, shared),
     )
-    monkeypatch.setattr("potluck.engines.sequential.train_site", sit_out)
+    monkeypatch.setattr("potluck.engines.engine.make_ready", sit_out)
     (problem,) = audited(sites=only_farm()).problems
     assert "it receives theta of shape (1284,), which would be (1671,) if there were 3" in problem
 
@@ -174,7 +174,7 @@ def test_a_class_may_be_called_like_an_option():
 
 
 def test_a_site_that_sits_out_sends_nothing(monkeypatch):
-    monkeypatch.setattr("potluck.engines.sequential.train_site", sit_out)
+    monkeypatch.setattr("potluck.engines.engine.make_ready", sit_out)
     found = audited(sites=only_farm())
     found.check()
     assert found.sites[0].sends == ()

@@ -967,6 +967,16 @@ def test_a_gpu_that_is_not_there_is_explained(
     assert 'run.device is "cuda", but PyTorch finds no GPU here' in capsys.readouterr().err
 
 
+def test_an_engine_that_needs_a_gpu_is_explained(
+    here: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    command = ["potluck", "run", "study.toml", "-o", "run.device=cpu", "-o", "run.engine=graphed"]
+    monkeypatch.setattr(sys, "argv", command)
+    with pytest.raises(SystemExit):
+        main()
+    assert 'run.engine is "graphed", which needs a GPU' in capsys.readouterr().err
+
+
 def test_a_label_column_that_is_not_there_is_named_with_the_nearest_one(
     here: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -417,6 +417,7 @@ def _own_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         ("evaluate run", "accuracy"),
         ("predict run starter/data/test.csv", "40 predictions over 3 labels"),
         ("list methods", "likelihood"),
+        ("run starter/study.toml -o run.engine=stacked -o rounds=1 --out stacked", "accuracy"),
         ("demo --seeds 1 --rounds 1", "Together, the sites reach"),
     ],
 )

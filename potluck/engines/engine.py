@@ -5,9 +5,35 @@ from dataclasses import dataclass
 from typing import Protocol
 
 from potluck.engines.recipe import Recipe
+from potluck.engines.site_round import Ready, make_ready
 from potluck.federation import Site
 from potluck.messages import Broadcast, SiteState, Update
 from potluck.models.network import Network
+
+
+@dataclass(frozen=True, eq=False)
+class Orders:
+    """What an engine needs for a round.
+
+    Args:
+      network:   the global model.
+      recipe:    what all parties agreed on.
+      cohort:    the sites of this round.
+      states:    what sites kept from earlier rounds, by name.
+      broadcast: makes what the server sends to a site.
+    """
+
+    network: Network
+    recipe: Recipe
+    cohort: Sequence[Site]
+    states: Mapping[str, SiteState]
+    broadcast: Callable[[Site], Broadcast]
+
+    def made_ready(self, site: Site) -> tuple[Ready | None, SiteState]:
+        """A site at the start of its steps (None: it sits out), and its state."""
+        own = self.network.narrowed(len(site.view.own().space))
+        state = self.states.get(site.name)
+        return make_ready(own, self.recipe, site, state, self.broadcast(site))
 
 
 @dataclass(frozen=True, eq=False)
@@ -22,21 +48,6 @@ class Finished:
 class Engine(Protocol):
     """Who runs the local part of a round."""
 
-    def run(
-        self,
-        network: Network,
-        recipe: Recipe,
-        cohort: Sequence[Site],
-        states: Mapping[str, SiteState],
-        broadcast: Callable[[Site], Broadcast],
-    ) -> Iterator[Finished]:
-        """Train the cohort; yield its sites in the order given.
-
-        Args:
-          network:   the global model.
-          recipe:    what all parties agreed on.
-          cohort:    the sites of this round.
-          states:    what sites kept from earlier rounds, by name.
-          broadcast: makes what the server sends to a site.
-        """
+    def run(self, orders: Orders) -> Iterator[Finished]:
+        """Train the cohort; yield its sites in the order given."""
         ...

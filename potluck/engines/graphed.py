@@ -7,7 +7,7 @@ last batch) run eagerly in the same memory. Results agree with `sequential` to r
 """
 
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass, field, replace
 from typing import Any, Literal
@@ -15,15 +15,13 @@ from typing import Any, Literal
 import torch
 from torch import Tensor
 
-from potluck.engines.engine import Finished
-from potluck.engines.recipe import Recipe
+from potluck.engines.engine import Finished, Orders
 from potluck.engines.site_round import (
     Fixed,
     Moving,
     Ready,
     autograd,
     finish,
-    make_all_ready,
     seeded,
     step,
 )
@@ -36,11 +34,7 @@ from potluck.engines.trees import (
     signature,
     stack,
 )
-from potluck.errors import PotluckError
-from potluck.federation import Site
-from potluck.messages import Broadcast, SiteState
 from potluck.methods import Batch
-from potluck.models.network import Network
 
 WARM_UP = 3
 """Eager steps before a capture, as CUDA graphs ask for."""
@@ -60,42 +54,22 @@ class Graphed:
     precision: Literal["float32", "tf32", "bfloat16"] = "float32"
     _workers: dict[Any, list["_Worker"]] = field(default_factory=dict, init=False, repr=False)
 
-    def run(
-        self,
-        network: Network,
-        recipe: Recipe,
-        cohort: Sequence[Site],
-        states: Mapping[str, SiteState],
-        broadcast: Callable[[Site], Broadcast],
-    ) -> Iterator[Finished]:
-        """Train the cohort, wave by wave, in order; see `Engine.run`."""
-        if cohort[0].inputs.device.type != "cuda":
-            raise PotluckError('run.engine "graphed" needs a GPU; use "sequential" or "stacked".')
+    def run(self, orders: Orders) -> Iterator[Finished]:
+        """Train the cohort, wave by wave, in order."""
         # Graphs share one random stream: layers that draw for themselves take turns.
-        at_once = 1 if network.stochastic else self.streams
+        at_once = 1 if orders.network.stochastic else self.streams
         with _matrix_precision(self.precision):
-            for first in range(0, len(cohort), at_once):
-                yield from self._group(
-                    network, recipe, cohort[first : first + at_once], states, broadcast
-                )
-
-    def _group(
-        self,
-        network: Network,
-        recipe: Recipe,
-        sites: Sequence[Site],
-        states: Mapping[str, SiteState],
-        broadcast: Callable[[Site], Broadcast],
-    ) -> Iterator[Finished]:
-        prepared = make_all_ready(network, recipe, sites, states, broadcast)
-        moved = self._wave([ready for ready, _ in prepared if ready is not None])
-        for site, (ready, state) in zip(sites, prepared, strict=True):
-            if ready is None:
-                yield Finished(site, None, state)
-            else:
-                moving, losses = moved[site.name]
-                update, kept = finish(ready, own(moving, ready), losses / len(ready.batches))
-                yield Finished(site, update, kept)
+            for first in range(0, len(orders.cohort), at_once):
+                sites = orders.cohort[first : first + at_once]
+                prepared = [orders.made_ready(site) for site in sites]
+                moved = self._wave([ready for ready, _ in prepared if ready is not None])
+                for site, (ready, state) in zip(sites, prepared, strict=True):
+                    if ready is None:
+                        yield Finished(site, None, state)
+                        continue
+                    moving, losses = moved[site.name]
+                    update, kept = finish(ready, own(moving, ready), losses / len(ready.batches))
+                    yield Finished(site, update, kept)
 
     def _wave(self, sites: Sequence[Ready]) -> dict[str, tuple[Tree, Tensor]]:
         """Train as many sites as there are streams, all at once."""

@@ -8,7 +8,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from potluck.engines.engine import Engine
+from potluck.engines.engine import Engine, Orders
 from potluck.engines.evaluation import evaluate
 from potluck.engines.recipe import Recipe
 from potluck.engines.site_round import check_update, held_entries, train_site
@@ -125,7 +125,8 @@ def one_round(
     )
     mean, method, sites = RunningMean(len(network.layout)), state.method, dict(state.sites)
     metrics: dict[str, dict[str, float]] = {}
-    for finished in engine.run(network, recipe, cohort, state.sites, broadcast):
+    orders = Orders(network, recipe, cohort, state.sites, broadcast)
+    for finished in engine.run(orders):
         sites[finished.site.name] = finished.state
         update = finished.update
         if update is None:

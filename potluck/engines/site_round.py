@@ -4,7 +4,7 @@
 sites use the same parts and take the steps of many sites at once with the same `step`.
 """
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 
@@ -104,10 +104,13 @@ def train_site(
       the update, or None when the site sits the round out; and what the site keeps.
     """
     ready, state = make_ready(network, recipe, site, state, broadcast)
-    if ready is None:
-        return None, state
+    return (None, state) if ready is None else train_ready(ready)
+
+
+def train_ready(ready: Ready) -> tuple[Update, SiteState]:
+    """Take a site's steps one after another, and report."""
     moving, losses = ready.moving, []
-    with seeded(recipe, broadcast.round, site):
+    with seeded(ready.fixed.recipe, ready.fixed.broadcast.round, ready.site):
         for batch in ready.batches:
             moving, loss = step(ready.fixed, moving, batch, autograd)
             losses.append(loss)
@@ -159,26 +162,6 @@ def make_ready(
         moving=Moving(vector, start, optimiser, state.method, torch.zeros_like(vector)),
         batches=[Batch(index, drawn) for index, drawn in zip(indices, draws, strict=True)],
     ), state
-
-
-def make_all_ready(
-    network: Network,
-    recipe: Recipe,
-    sites: Sequence[Site],
-    states: Mapping[str, SiteState],
-    broadcast: Callable[[Site], Broadcast],
-) -> list[tuple[Ready | None, SiteState]]:
-    """`make_ready` for several sites, each with the classes that it knows; see `Engine.run`."""
-    return [
-        make_ready(
-            network.narrowed(len(site.view.own().space)),
-            recipe,
-            site,
-            states.get(site.name),
-            broadcast(site),
-        )
-        for site in sites
-    ]
 
 
 def step(

@@ -7,7 +7,7 @@ and a short last batch steps by itself. Results agree with `sequential` to round
 layers that draw for themselves (dropout), whose random streams are another, equally fixed one.
 """
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -15,9 +15,9 @@ import torch
 from torch import Tensor
 from torch.func import grad_and_value, vmap
 
-from potluck.engines.engine import Finished
+from potluck.engines.engine import Finished, Orders
 from potluck.engines.recipe import Recipe
-from potluck.engines.site_round import Fixed, Moving, Ready, finish, make_all_ready, step
+from potluck.engines.site_round import Fixed, Moving, Ready, finish, step
 from potluck.engines.trees import (
     Tree,
     as_fixed,
@@ -29,10 +29,8 @@ from potluck.engines.trees import (
     stack,
     take,
 )
-from potluck.federation import Site
-from potluck.messages import Broadcast, SiteState, Tensors
+from potluck.messages import Tensors
 from potluck.methods import Batch, Gradient, Objective
-from potluck.models.network import Network
 from potluck.streams import derive
 
 
@@ -46,19 +44,12 @@ class Stacked:
 
     group: int = 64
 
-    def run(
-        self,
-        network: Network,
-        recipe: Recipe,
-        cohort: Sequence[Site],
-        states: Mapping[str, SiteState],
-        broadcast: Callable[[Site], Broadcast],
-    ) -> Iterator[Finished]:
-        """Train the cohort, group by group, in order; see `Engine.run`."""
-        for first in range(0, len(cohort), self.group):
-            sites = cohort[first : first + self.group]
-            prepared = make_all_ready(network, recipe, sites, states, broadcast)
-            finished = _train([ready for ready, _ in prepared if ready is not None], recipe)
+    def run(self, orders: Orders) -> Iterator[Finished]:
+        """Train the cohort, group by group, in order."""
+        for first in range(0, len(orders.cohort), self.group):
+            sites = orders.cohort[first : first + self.group]
+            prepared = [orders.made_ready(site) for site in sites]
+            finished = _train([ready for ready, _ in prepared if ready is not None], orders.recipe)
             for site, (_, state) in zip(sites, prepared, strict=True):
                 yield finished.get(site.name, Finished(site, None, state))
 

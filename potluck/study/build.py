@@ -7,7 +7,7 @@ from pathlib import Path
 import torch
 from torch import Tensor
 
-from potluck.engines import ENGINES, Engine, Recipe
+from potluck.engines import ENGINES, Engine, Graphed, Recipe
 from potluck.errors import PotluckError
 from potluck.federated import FEDERATED
 from potluck.federation import Federation
@@ -53,6 +53,11 @@ def prepare(study: Study) -> Prepared:
     recipe.check(federation)
     network = _network(study, federation)
     engine = make(ENGINES, study.run.engine)
+    if isinstance(engine, Graphed) and device.type != "cuda":
+        raise PotluckError(
+            'run.engine is "graphed", which needs a GPU, but the study runs on the CPU; use '
+            '"sequential" or "stacked".'
+        )
     return Prepared(federation.to(device), recipe, network, engine, device, columns)
 
 

@@ -47,8 +47,8 @@ def test_a_bad_update_is_refused_by_round_and_site(changes, message):
 class Broken:
     """An engine whose second site sends nonsense."""
 
-    def run(self, network, recipe, cohort, states, broadcast):
-        for site in cohort:
+    def run(self, orders):
+        for site in orders.cohort:
             size = 2 if site.name == "A" else 3
             sent = update(site=site.name, delta=torch.zeros(size, dtype=torch.float64))
             yield Finished(site, sent, SiteState())
