@@ -232,11 +232,16 @@ def test_an_interrupted_run_says_how_to_go_on(irises: Path, tmp_path: Path) -> N
         stdout=subprocess.DEVNULL,
         stderr=subprocess.PIPE,
         text=True,
+        # A job in the background of a shell is deaf to Ctrl-C, and so would be its children.
+        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),
     )
-    while _rounds(folder) < 1 and victim.poll() is None:
-        time.sleep(0.01)
-    victim.send_signal(signal.SIGINT)
-    _, err = victim.communicate(timeout=60)
+    try:
+        while _rounds(folder) < 1 and victim.poll() is None:
+            time.sleep(0.01)
+        victim.send_signal(signal.SIGINT)
+        _, err = victim.communicate(timeout=60)
+    finally:
+        victim.kill()
     assert victim.returncode == 130
     assert f"Go on: potluck resume {folder}" in err
     assert "Traceback" not in err
