@@ -216,9 +216,7 @@ def finish(ready: Ready, moving: Moving, loss: Tensor) -> tuple[Update, SiteStat
     trained = local_model(fixed, moving.vector, moving.buffers)
     steps = len(ready.batches)
     mean_gradient = moving.gradients[: len(fixed.network.layout)] / steps
-    progress = Progress(
-        broadcast.theta, trained.theta, mean_gradient, steps, broadcast.lr, recipe.local
-    )
+    progress = Progress(broadcast.theta, trained.theta, mean_gradient, steps, recipe.local)
     report = recipe.federated.finish(progress, broadcast.aligned, fixed.federated)
     held = held_entries(fixed.network.layout, ready.site.view.own())
     reported = recipe.method.report(trained, fixed.data, fixed.plan, moving.method)

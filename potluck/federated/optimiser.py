@@ -28,7 +28,6 @@ class Progress:
       end:      (P_s,) θ after the local steps.
       gradient: (P_s,) mean of the local gradients, before `correct`.
       steps:    how many there were.
-      lr:       their learning rate.
       local:    how they were taken.
     """
 
@@ -36,7 +35,6 @@ class Progress:
     end: Tensor
     gradient: Tensor
     steps: int
-    lr: float | Tensor
     local: LocalTraining
 
 
