@@ -5,6 +5,8 @@ it is called, so that help comes quickly. What an argument is, a command's own t
 versions of typer and click together do not show the help of arguments.
 """
 
+from collections.abc import Callable
+
 import typer
 
 from potluck.cli import models, starting, training
@@ -19,13 +21,21 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
 )
 
-for _command in (training.run, training.resume, training.check, training.audit):
-    app.command(rich_help_panel="Train")(_command)
-for _command in (models.predict, models.evaluate):
-    app.command(rich_help_panel="Use a trained model")(_command)
-for _command in (starting.demo, starting.new):
-    app.command(rich_help_panel="Start")(_command)
-app.command(name="list", rich_help_panel="Start")(starting.list_choices)
+COMMANDS: dict[str, dict[str, Callable[..., None]]] = {
+    "Start": {"demo": starting.demo, "new": starting.new, "list": starting.list_choices},
+    "Train": {
+        "check": training.check,
+        "audit": training.audit,
+        "run": training.run,
+        "resume": training.resume,
+    },
+    "Use a trained model": {"evaluate": models.evaluate, "predict": models.predict},
+}
+"""The commands by name, in the panels that the help shows."""
+
+for panel, commands in COMMANDS.items():
+    for name, command in commands.items():
+        app.command(name=name, rich_help_panel=panel)(command)
 
 
 def main() -> None:
