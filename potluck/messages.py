@@ -3,7 +3,7 @@
 Inputs, labels, per-sample beliefs, bag priors and class names have no place in these types.
 """
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 
 from torch import Tensor
 
@@ -43,6 +43,8 @@ class Update:
       aligned: what the federated optimiser adds, entry for entry like θ.
       extras:  what the federated optimiser and the method add otherwise.
       metrics: numbers for the history.
+      weights: (1 + C,) how much the update counts for the encoder, then for the head row of each
+               class that the site holds, in its order; None for `samples` throughout.
     """
 
     site: str
@@ -52,6 +54,7 @@ class Update:
     aligned: Tensors = field(default_factory=dict)
     extras: Tensors = field(default_factory=dict)
     metrics: dict[str, float] = field(default_factory=dict)
+    weights: Tensor | None = None
 
 
 @dataclass(frozen=True, eq=False)
@@ -71,3 +74,10 @@ class SiteState:
     federated: Tensors = field(default_factory=dict)
     optimiser: Tensors = field(default_factory=dict)
     buffers: Tensors = field(default_factory=dict)
+
+
+def size_in_bytes(message: Broadcast | Update) -> int:
+    """How many bytes of tensors a message carries; names and framing come on top."""
+    groups = [getattr(message, field.name) for field in fields(message)]
+    tensors = [value for group in groups if isinstance(group, dict) for value in group.values()]
+    return sum(t.nbytes for t in (*groups, *tensors) if isinstance(t, Tensor))

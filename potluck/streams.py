@@ -1,6 +1,8 @@
 """Random streams: every draw has an address, so results do not depend on who ran first."""
 
 import hashlib
+from collections.abc import Iterator
+from contextlib import contextmanager
 
 import torch
 
@@ -20,3 +22,15 @@ def derive(seed: int, *address: int | str) -> int:
 def stream(seed: int, *address: int | str) -> torch.Generator:
     """A CPU generator for the draws at an address; see `derive`."""
     return torch.Generator().manual_seed(derive(seed, *address))
+
+
+@contextmanager
+def seeded(seed: int, device: torch.device) -> Iterator[None]:
+    """Layers that draw for themselves (dropout) use this seed; nothing else is disturbed."""
+    with torch.random.fork_rng(devices=[device] if device.type == "cuda" else []):
+        # Not torch.manual_seed: it would also reseed accelerators that were not forked.
+        torch.default_generator.manual_seed(seed)
+        if device.type == "cuda":
+            with torch.cuda.device(device):
+                torch.cuda.manual_seed(seed)
+        yield

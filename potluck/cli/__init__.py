@@ -9,7 +9,7 @@ from collections.abc import Callable
 
 import typer
 
-from potluck.cli import models, starting, training
+from potluck.cli import models, starting, training, watching
 
 app = typer.Typer(
     name="potluck",
@@ -28,6 +28,7 @@ COMMANDS: dict[str, dict[str, Callable[..., None]]] = {
         "audit": training.audit,
         "run": training.run,
         "resume": training.resume,
+        "watch": watching.watch,
     },
     "Use a trained model": {"evaluate": models.evaluate, "predict": models.predict},
 }

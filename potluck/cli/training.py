@@ -9,6 +9,11 @@ import typer
 
 from potluck.cli.options import Overrides, Scale
 
+TensorBoard = Annotated[
+    Path | None,
+    typer.Option(metavar="DIR", help="Also log to TensorBoard, in a folder of DIR."),
+]
+
 
 def run(
     study: Path,
@@ -17,6 +22,7 @@ def run(
     out: Annotated[
         Path | None, typer.Option(help="The run folder to make; runs/NAME-HASH when left out.")
     ] = None,
+    tensorboard: TensorBoard = None,
 ) -> None:
     """Train the federation that a study file describes.
 
@@ -33,6 +39,7 @@ def run(
     from potluck.study.execute import prepare, run_study
     from potluck.study.explain import about
     from potluck.study.schema import read_study
+    from potluck.study.tensorboard import logged
 
     checked = read_study(study, override or (), scale)
     with about(study):
@@ -40,7 +47,12 @@ def run(
     console.show_sites(prepared.federation, prepared.federation.identifiability())
     folder = out or Path("runs") / f"{_slug(checked.name)}-{checked.hash()[:8]}"
     console.out.print(f"run folder: {folder}", markup=False, soft_wrap=True)
-    with _resumable(folder), console.progress(checked.rounds, title=checked.name) as on_round:
+    log = tensorboard and tensorboard / folder.name
+    with (
+        _resumable(folder),
+        console.progress(checked.rounds, title=checked.name) as advance,
+        logged(advance, log, prepared.federation.space.names) as on_round,
+    ):
         trained = run_study(checked, prepared, folder, on_round)
     console.show_result(trained, folder)
 
@@ -55,6 +67,7 @@ def resume(
             help="Pass over the newest checkpoint, which is damaged (repeatable).",
         ),
     ] = 0,
+    tensorboard: TensorBoard = None,
 ) -> None:
     """Go on with a run that was stopped; the result is as if it had never been.
 
@@ -65,12 +78,18 @@ def resume(
     from potluck.study import checkpoint
     from potluck.study.execute import open_run, prepare, resume_run
     from potluck.study.explain import about
+    from potluck.study.tensorboard import logged
 
     study, opened = open_run(folder)
     done = next(iter(checkpoint.available(opened.checkpoints)[previous:]), 0)
     with about(folder):
         prepared = prepare(study)
-    with _resumable(folder), console.progress(study.rounds, done, study.name) as on_round:
+    log = tensorboard and tensorboard / folder.name
+    with (
+        _resumable(folder),
+        console.progress(study.rounds, done, study.name) as advance,
+        logged(advance, log, prepared.federation.space.names, done) as on_round,
+    ):
         trained = resume_run(study, prepared, opened, on_round, previous)
     console.show_result(trained, folder)
 

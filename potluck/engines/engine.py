@@ -38,11 +38,14 @@ class Orders:
 
 @dataclass(frozen=True, eq=False)
 class Finished:
-    """A site's round, done: its update (None when it sat out) and what it keeps."""
+    """A site's round, done: its update (None when it sat out) and what it keeps.
+
+    Over a network, what it keeps stays with the site, and `state` is None.
+    """
 
     site: Site
     update: Update | None
-    state: SiteState
+    state: SiteState | None
 
 
 class Engine(Protocol):

@@ -10,6 +10,10 @@ from potluck.messages import Tensors
 from potluck.models.network import Network, infer_batched
 
 
+BINS = 15
+"""How many bins of equal width the calibration of confidences is counted in."""
+
+
 @dataclass(frozen=True)
 class Evaluation:
     """Results on a test set.
@@ -46,3 +50,36 @@ def evaluate(
         loss=float(cross_entropy(logits, classes)),
         per_class=tuple((hits / count).tolist()),
     )
+
+
+@dataclass(frozen=True, eq=False)
+class Examination:
+    """A closer look at predictions: what is taken for what, and how sure the model is.
+
+    Args:
+      confusion:   (K, K) int64, how many samples of the row's class were predicted as the
+                   column's.
+      calibration: (BINS, 3) float64; for the predictions whose probability falls into a bin: how
+                   many there are, the sum of these probabilities, how many are right.
+    """
+
+    confusion: Tensor
+    calibration: Tensor
+
+
+def examine(probabilities: Tensor, classes: Tensor) -> Examination:
+    """Look at predictions more closely.
+
+    Args:
+      probabilities: (N, K) class posteriors.
+      classes:       (N,) the true classes.
+    """
+    count = probabilities.shape[1]
+    confidence, predicted = probabilities.double().max(1)
+    cells = torch.bincount(classes * count + predicted, minlength=count * count)
+    bins = (confidence * BINS).long().clamp_max(BINS - 1)  # a probability of 1: the last bin
+    values = torch.stack(
+        [torch.ones_like(confidence), confidence, (predicted == classes).double()], 1
+    )
+    calibration = values.new_zeros(BINS, 3).index_add(0, bins, values)
+    return Examination(cells.view(count, count), calibration)

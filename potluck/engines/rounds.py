@@ -1,14 +1,15 @@
 """The round loop: broadcast, local training, averaging, the server's own step, evaluation."""
 
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from typing import Any
 
 import torch
 from torch import Tensor
 
-from potluck.engines.engine import Engine, Orders
+from potluck.engines.contribution import Part, contributions, part
+from potluck.engines.engine import Engine, Finished, Orders
 from potluck.engines.evaluation import evaluate
 from potluck.engines.recipe import Recipe
 from potluck.engines.site_round import check_update, held_entries, train_site
@@ -16,8 +17,9 @@ from potluck.engines.static_norm import norm_sums, static_buffers
 from potluck.engines.validation import validate
 from potluck.errors import PotluckError
 from potluck.federated import FedAvg, Mean, RunningMean
+from potluck.federated.weights import entry_weights
 from potluck.federation import Federation, Site
-from potluck.messages import Broadcast, SiteState, Tensors, Update
+from potluck.messages import Broadcast, SiteState, Tensors, Update, size_in_bytes
 from potluck.methods import Arrival, AtServer, SiteData
 from potluck.models.network import Layout, Network
 from potluck.streams import stream
@@ -38,6 +40,8 @@ class ServerState:
       method:    the method's state at the server.
       sites:     what each site kept. In a simulation the server stores it for them; over a
                  network it stays on the site's own disk.
+      heard:     over a network, the last round (from 1) whose update counted, by site: which of
+                 the states on its disk a site goes on from.
     """
 
     round: int
@@ -46,6 +50,7 @@ class ServerState:
     federated: Tensors = field(default_factory=dict)
     method: Tensors = field(default_factory=dict)
     sites: dict[str, SiteState] = field(default_factory=dict)
+    heard: Tensors = field(default_factory=dict)
 
 
 def start(
@@ -109,51 +114,117 @@ def one_round(
     state: ServerState,
 ) -> tuple[ServerState, Record]:
     """One round without evaluation; see `run` for the arguments."""
+    opened = open_round(network, recipe, federation, state)
+    orders = Orders(network, recipe, opened.cohort, state.sites, opened.broadcast)
+    finished = engine.run(orders)
+    state, record = close_round(network, recipe, federation, state, opened, finished)
+    if recipe.batch_norm == "static":
+        state = _static(network, federation, state)
+    return state, record
+
+
+@dataclass(frozen=True, eq=False)
+class Opened:
+    """A round that the server has begun.
+
+    Args:
+      lr:        the learning rate of the round.
+      cohort:    the sites that take part, in the federation's order.
+      entries:   for each of them, the positions in θ of what it holds; None for all.
+      broadcast: makes what the server sends to a site.
+      traffic:   bytes sent to and received from each site so far.
+    """
+
+    lr: float
+    cohort: list[Site]
+    entries: dict[str, Tensor | None]
+    broadcast: Callable[[Site], Broadcast]
+    traffic: dict[str, dict[str, int]]
+
+
+def open_round(
+    network: Network, recipe: Recipe, federation: Federation, state: ServerState
+) -> Opened:
+    """The server's part of a round before the sites train."""
     lr = recipe.local.lr * recipe.local.schedule.factor(state.round, recipe.rounds)
     cohort = choose(recipe, federation.sites, state.round)
     entries = {
         site.name: _on(state.theta, held_entries(network.layout, site.view)) for site in cohort
     }
+    traffic = {site.name: {"down": 0, "up": 0} for site in cohort}
 
     def broadcast(site: Site) -> Broadcast:
         visible = entries[site.name] if site.view.private else None
         shared = recipe.method.share(state.method, site.name)
-        return make_broadcast(recipe, state, lr, visible, shared)
+        message = make_broadcast(recipe, state, lr, visible, shared)
+        traffic[site.name]["down"] = size_in_bytes(message)
+        return message
 
+    return Opened(lr, cohort, entries, broadcast, traffic)
+
+
+def close_round(
+    network: Network,
+    recipe: Recipe,
+    federation: Federation,
+    state: ServerState,
+    opened: Opened,
+    finished: Iterable[Finished],
+) -> tuple[ServerState, Record]:
+    """The server's part of a round after the sites have trained.
+
+    Args:
+      network:    the global model.
+      recipe:     what all parties agreed on.
+      federation: who takes part.
+      state:      the state that the round was opened with.
+      opened:     the round.
+      finished:   what the sites did, in the order of the cohort; over a network, those that
+                  answered.
+    """
     server = (
         None if federation.server is None else SiteData.of(federation.server, state.theta.dtype)
     )
     mean, method, sites = RunningMean(len(network.layout)), state.method, dict(state.sites)
     metrics: dict[str, dict[str, float]] = {}
-    orders = Orders(network, recipe, cohort, state.sites, broadcast)
-    for finished in engine.run(orders):
-        sites[finished.site.name] = finished.state
-        update = finished.update
+    parts: dict[str, Part] = {}
+    sat_out: list[str] = []
+    for done in finished:
+        if done.state is not None:
+            sites[done.site.name] = done.state
+        update = done.update
         if update is None:
+            sat_out.append(done.site.name)
             continue
-        held = entries[update.site]
+        held = opened.entries[update.site]
         check_update(update, len(network.layout) if held is None else len(held), state.round)
-        mean.add(update, _weight(recipe, update), held)
-        arrived = arrival(network, recipe, finished.site, state, update, held, server)
+        weights = _weight(recipe, update), _entry_weights(network, recipe, update)
+        mean.add(update, weights[0], held, weights[1])
+        parts[update.site] = part(update.delta, *weights, held, len(network.layout))
+        opened.traffic[update.site]["up"] = size_in_bytes(update)
+        arrived = arrival(network, recipe, done.site, state, update, held, server)
         method = recipe.method.receive(method, arrived)
         metrics[update.site] = update.metrics
     state = replace(state, method=method, sites=sites)
 
+    updates: dict[str, dict[str, float]] = {}
     if metrics:
-        share = len(metrics) / len(federation.sites)
-        state = _averaged(network.layout, recipe, state, mean.mean(), share)
+        share, average = len(metrics) / len(federation.sites), mean.mean()
+        assert mean.cover is not None
+        updates = contributions(parts, average.delta, mean.cover)
+        state = _averaged(network.layout, recipe, state, average, share)
     if federation.server is not None and (own := recipe.method.at_server()) is not None:
         state, metrics[federation.server.name] = _server_trained(
             network, recipe, own, federation.server, state
         )
-    if recipe.batch_norm == "static":
-        state = _static(network, federation, state)
     record: Record = {
         "round": state.round + 1,
-        "lr": lr,
-        "cohort": [site.name for site in cohort],
-        "sat_out": [site.name for site in cohort if site.name not in metrics],
+        "lr": opened.lr,
+        "cohort": [site.name for site in opened.cohort],
+        "sat_out": sat_out,
         "sites": metrics,
+        "updates": updates,
+        "bytes": opened.traffic,
     }
     return replace(state, round=state.round + 1), record
 
@@ -239,7 +310,17 @@ def _own(name: str, vector: Tensor, entries: Tensor, size: int) -> Tensor:
 
 
 def _weight(recipe: Recipe, update: Update) -> float:
-    return float(update.samples) if recipe.federated.weights == "samples" else 1.0
+    if recipe.federated.weights == "uniform":
+        return 1.0
+    return float(update.samples if update.weights is None else update.weights[0])
+
+
+def _entry_weights(network: Network, recipe: Recipe, update: Update) -> Tensor | None:
+    """(P_s,) the weight of each entry of an update, where its site says how they differ."""
+    if recipe.federated.weights == "uniform" or update.weights is None:
+        return None
+    layout = network.layout.narrowed(len(update.weights) - 1)
+    return entry_weights(update.weights, layout).to(update.delta)
 
 
 def _averaged(

@@ -4,12 +4,12 @@
 sites use the same parts and take the steps of many sites at once with the same `step`.
 """
 
-from collections.abc import Iterator
-from contextlib import contextmanager
+import math
 from dataclasses import dataclass
 
 import torch
 from torch import Tensor
+from torch.nn.utils import get_total_norm
 
 from potluck.engines.recipe import Recipe
 from potluck.errors import PotluckError
@@ -29,7 +29,7 @@ from potluck.methods import (
     SiteData,
 )
 from potluck.models.network import Layout, Network
-from potluck.streams import derive, stream
+from potluck.streams import derive, seeded, stream
 
 
 @dataclass(frozen=True, eq=False)
@@ -64,14 +64,15 @@ class Moving:
       buffers:   batch-norm statistics.
       optimiser: the local optimiser's state.
       method:    the method's state at the site.
-      gradients: the sum of the steps' gradients so far, shaped like `vector`.
+      gradients: {"sum": of the steps' gradients so far, shaped like `vector`}; nothing where
+                 the federated optimiser does not ask for it.
     """
 
     vector: Tensor
     buffers: Tensors
     optimiser: Tensors
     method: Tensors
-    gradients: Tensor
+    gradients: Tensors
 
 
 @dataclass(frozen=True, eq=False)
@@ -110,9 +111,11 @@ def train_site(
 def train_ready(ready: Ready) -> tuple[Update, SiteState]:
     """Take a site's steps one after another, and report."""
     moving, losses = ready.moving, []
-    with seeded(ready.fixed.recipe, ready.fixed.broadcast.round, ready.site):
+    fixed = ready.fixed
+    seed = derive(fixed.recipe.seed, fixed.broadcast.round, ready.site.name, "dropout")
+    with seeded(seed, ready.site.inputs.device):
         for batch in ready.batches:
-            moving, loss = step(ready.fixed, moving, batch, autograd)
+            moving, loss = step(fixed, moving, batch, autograd)
             losses.append(loss)
     return finish(ready, moving, torch.stack(losses).mean())
 
@@ -156,10 +159,11 @@ def make_ready(
     draws = method.draw(data, plan, indices, stream(recipe.seed, *here, "draws"))
     fixed = Fixed(network, recipe, data, plan, broadcast, state.federated, personal)
     optimiser = state.optimiser or local.optimiser.start(vector)
+    gradients = {"sum": torch.zeros_like(vector)} if federated.needs_gradients else {}
     return Ready(
         site=site,
         fixed=fixed,
-        moving=Moving(vector, start, optimiser, state.method, torch.zeros_like(vector)),
+        moving=Moving(vector, start, optimiser, state.method, gradients),
         batches=[Batch(index, drawn) for index, drawn in zip(indices, draws, strict=True)],
     ), state
 
@@ -200,7 +204,7 @@ def step(
     vector, optimiser = local.optimiser.step(
         moving.vector, clipped(corrected, local.clip), moving.optimiser, broadcast.lr
     )
-    gradients = moving.gradients + gradient.value
+    gradients = {name: total + gradient.value for name, total in moving.gradients.items()}
     return Moving(vector, moving.buffers, optimiser, gradient.state, gradients), gradient.loss
 
 
@@ -215,8 +219,8 @@ def finish(ready: Ready, moving: Moving, loss: Tensor) -> tuple[Update, SiteStat
     fixed, recipe, broadcast = ready.fixed, ready.fixed.recipe, ready.fixed.broadcast
     trained = local_model(fixed, moving.vector, moving.buffers)
     steps = len(ready.batches)
-    mean_gradient = moving.gradients[: len(fixed.network.layout)] / steps
-    progress = Progress(broadcast.theta, trained.theta, mean_gradient, steps, recipe.local)
+    gradients = {name: total[: len(trained.theta)] for name, total in moving.gradients.items()}
+    progress = Progress(broadcast.theta, trained.theta, gradients, steps, recipe.local)
     report = recipe.federated.finish(progress, broadcast.aligned, fixed.federated)
     held = held_entries(fixed.network.layout, ready.site.view.own())
     reported = recipe.method.report(trained, fixed.data, fixed.plan, moving.method)
@@ -234,6 +238,7 @@ def finish(ready: Ready, moving: Moving, loss: Tensor) -> tuple[Update, SiteStat
             "drift": float((trained.theta - broadcast.theta).norm()),
             **fixed.plan.metrics,
         },
+        weights=fixed.plan.weights,
     )
     return update, SiteState(
         method=moving.method,
@@ -293,26 +298,16 @@ def check_update(update: Update, size: int, round_number: int) -> None:
                 f"{where}: {name} has shape {tuple(vector.shape)}, expected ({size},)."
             )
     tensors = {"the update": update.delta, **update.aligned, **update.extras, **update.buffers}
-    for name, tensor in tensors.items():
-        if not torch.isfinite(tensor).all():
+    floats = {name: value for name, value in tensors.items() if value.is_floating_point()}
+    # One number first: a look at each tensor would wait for the GPU each time.
+    if get_total_norm(floats.values(), math.inf).isfinite():
+        return
+    for name, tensor in floats.items():
+        if not tensor.isfinite().all():
             raise PotluckError(
                 f"{where}: {name} has values that are not finite numbers: training diverged. "
                 "Lower local.lr or set local.clip; the last checkpoint is unharmed."
             )
-
-
-@contextmanager
-def seeded(recipe: Recipe, round_number: int, site: Site) -> Iterator[None]:
-    """Layers that draw for themselves (dropout) use the site's stream; nothing is disturbed."""
-    device = site.inputs.device
-    seed = derive(recipe.seed, round_number, site.name, "dropout")
-    with torch.random.fork_rng(devices=[device] if device.type == "cuda" else []):
-        # Not torch.manual_seed: it would also reseed accelerators that were not forked.
-        torch.default_generator.manual_seed(seed)
-        if device.type == "cuda":
-            with torch.cuda.device(device):
-                torch.cuda.manual_seed(seed)
-        yield
 
 
 def _cut(vector: Tensor, entries: Tensor | None) -> Tensor:

@@ -1,14 +1,14 @@
 """A site's tensors as nested dictionaries, so that sites can be stacked or share memory."""
 
-from collections.abc import Sequence
-from dataclasses import fields, replace
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, fields, replace
 from typing import Any
 
 import torch
 from torch import Tensor
 
 from potluck.engines.site_round import Fixed, Moving, Ready
-from potluck.methods import Plan, SiteData
+from potluck.methods import Batch, Plan, SiteData
 
 Tree = dict[str, Any]
 """Nested dictionaries of tensors."""
@@ -37,75 +37,138 @@ def moving_tree(moving: Moving) -> Tree:
     return {part.name: getattr(moving, part.name) for part in fields(Moving)}
 
 
-def signature(ready: Ready) -> Any:
-    """What must be equal for sites to be stacked: all shapes but the number of samples."""
-    count = len(ready.fixed.data)
-
-    def shape(name: str, value: Any) -> Any:
-        if isinstance(value, dict):
-            return name, tuple(shape(key, inner) for key, inner in value.items())
-        size = tuple(value.shape)
-        if name == "log_a":
-            return name, size[1:]
-        if name == "pool":
-            return name
-        free = size[:1] == (count,)
-        return name, value.dtype, free, size[1:] if free else size
-
-    trees = {"fixed": fixed_tree(ready), "moving": moving_tree(ready.moving)}
-    return shape("", trees)
+def batch_tree(batch: Batch) -> Tree:
+    """The tensors of one step."""
+    return {"index": batch.index, "draws": batch.draws}
 
 
-def stack(trees: Sequence[Any], name: str = "") -> Any:
-    """Trees of tensors → one tree of stacked tensors; what is shorter is padded at its end."""
-    if isinstance(trees[0], dict):
-        return {key: stack([tree[key] for tree in trees], key) for key in trees[0]}
-    longest = max((len(tensor) for tensor in trees if tensor.ndim), default=0)
-    # A symbol that does not exist has likelihood 0; padded samples are never looked at.
-    filler = float("-inf") if name == "log_a" else 0
-    return torch.stack([_padded(tensor, longest, filler) for tensor in trees])
-
-
-def _padded(tensor: Tensor, length: int, filler: float) -> Tensor:
-    if tensor.ndim == 0 or len(tensor) == length:
-        return tensor
-    padding = tensor.new_full((length - len(tensor), *tensor.shape[1:]), filler)
-    return torch.cat([tensor, padding])
-
-
-def take(tree: Any, rows: Tensor | None) -> Any:
-    """The rows of every tensor; None for all."""
-    if rows is None:
-        return tree
-    if isinstance(tree, dict):
-        return {key: take(value, rows) for key, value in tree.items()}
-    return tree[rows]
-
-
-def put(tree: Any, rows: Tensor, new: Any) -> Any:
-    """The tree with some rows of every tensor replaced."""
-    if isinstance(tree, dict):
-        return {key: put(value, rows, new[key]) for key, value in tree.items()}
-    return tree.index_copy(0, rows, new)
-
-
-def as_fixed(sample: Fixed, tree: Tree) -> Fixed:
+def as_fixed(sample: Fixed, tree: Tree, lr: float | Tensor) -> Fixed:
     """The inverse of `fixed_tree`; what is no tensor comes from `sample`."""
     return replace(
         sample,
         data=SiteData(**tree["data"]),
         plan=Plan(tree["pool"], tree["plan"]),
-        broadcast=replace(sample.broadcast, **tree["broadcast"]),
+        broadcast=replace(sample.broadcast, lr=lr, **tree["broadcast"]),
         federated=tree["federated"],
     )
+
+
+@dataclass(frozen=True)
+class Lengths:
+    """How long those tensors are that differ in length from site to site.
+
+    Args:
+      samples: N, of all that has a row for each sample.
+      symbols: Z, rows of the codebook.
+      pool:    samples to train on.
+    """
+
+    samples: int
+    symbols: int
+    pool: int
+
+    @classmethod
+    def of(cls, ready: Ready) -> "Lengths":
+        """A site's own."""
+        data = ready.fixed.data
+        return cls(len(data), len(data.log_a), len(ready.fixed.plan.pool))
+
+
+def signature(ready: Ready) -> Any:
+    """What must be equal for sites to be stacked: all shapes and types but the lengths."""
+    own = Lengths.of(ready)
+
+    def shape(name: str, value: Any, within: str) -> Any:
+        if isinstance(value, dict):
+            return name, tuple(shape(key, inner, within) for key, inner in value.items())
+        free = _free(name, value, within, own)
+        return name, value.dtype, free, tuple(value.shape[1:] if free else value.shape)
+
+    fixed, moving = fixed_tree(ready), moving_tree(ready.moving)
+    # Where a site has as many samples as classes or symbols, shapes do not tell which tensors
+    # have a row for each sample: only sites of that very size are alike.
+    classes = ready.fixed.data.log_a.shape[1]
+    unclear = own.samples if own.samples in (classes, own.symbols) else None
+    return (
+        unclear,
+        tuple(shape(key, value, key) for key, value in fixed.items()),
+        tuple(shape(key, value, key) for key, value in moving.items()),
+    )
+
+
+def _free(name: str, value: Tensor, within: str, own: Lengths) -> str:
+    """Which of `Lengths` a tensor's first dimension is; none: ""."""
+    if name == "log_a":
+        return "symbols"
+    if name == "pool":
+        return "pool"
+    if name in ("inputs", "symbols"):
+        return "samples"
+    rows = within in ("plan", "method") and value.shape[:1] == (own.samples,)
+    return "samples" if rows else ""
+
+
+def padded(tree: Tree, ready: Ready, lengths: Lengths) -> Tree:
+    """A site's fixed or moving tree, filled up to some lengths; fillers are never looked at."""
+    own = Lengths.of(ready)
+
+    def fill_up(name: str, value: Any, within: str) -> Any:
+        if isinstance(value, dict):
+            return {key: fill_up(key, inner, within) for key, inner in value.items()}
+        free = _free(name, value, within, own)
+        if not free or len(value) == getattr(lengths, free):
+            return value
+        # A symbol that does not exist has likelihood 0.
+        filler = float("-inf") if name == "log_a" else 0
+        return _lengthened(value, getattr(lengths, free), filler)
+
+    return {key: fill_up(key, value, key) for key, value in tree.items()}
 
 
 def own(tree: Tree, ready: Ready) -> Moving:
     """A site's share of a padded tree of what moved, without the padding."""
 
-    def cut(padded: Any, before: Any) -> Any:
-        if isinstance(padded, dict):
-            return {key: cut(value, before[key]) for key, value in padded.items()}
-        return (padded[: len(before)] if padded.ndim else padded).clone()
+    def cut(given: Any, before: Any) -> Any:
+        if isinstance(given, dict):
+            return {key: cut(value, before[key]) for key, value in given.items()}
+        return (given[: len(before)] if given.ndim else given).clone()
 
     return Moving(**cut(tree, moving_tree(ready.moving)))
+
+
+def stack(trees: Sequence[Any], length: int | None = None) -> Any:
+    """Trees of equal shapes → one tree of stacked tensors, filled up with zeros to a length."""
+    if isinstance(trees[0], Mapping):
+        return {key: stack([tree[key] for tree in trees], length) for key in trees[0]}
+    stacked = torch.stack(list(trees))
+    return stacked if length in (None, len(trees)) else _lengthened(stacked, length, 0)
+
+
+def _lengthened(tensor: Tensor, length: int, filler: float) -> Tensor:
+    return torch.cat([tensor, tensor.new_full((length - len(tensor), *tensor.shape[1:]), filler)])
+
+
+def each(function: Any, *trees: Any) -> Any:
+    """A tree of a function of the tensors at the same place in some trees."""
+    if isinstance(trees[0], Mapping):
+        return {key: each(function, *(tree[key] for tree in trees)) for key in trees[0]}
+    return function(*trees)
+
+
+def row(tree: Any, number: int) -> Any:
+    """One site's share of a stacked tree, as views."""
+    return each(lambda stacked: stacked[number], tree)
+
+
+def leaves(tree: Any) -> Iterator[Tensor]:
+    """All tensors of a tree, in order."""
+    if isinstance(tree, Mapping):
+        for value in tree.values():
+            yield from leaves(value)
+    else:
+        yield tree
+
+
+def fill(tree: Tree, new: Tree) -> None:
+    """Copy the values of one tree into the memory of another of the same shapes."""
+    torch._foreach_copy_(list(leaves(tree)), list(leaves(new)))

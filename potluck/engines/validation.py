@@ -5,7 +5,7 @@ from typing import Any
 
 from torch import Tensor
 
-from potluck.federation import Federation
+from potluck.federation import Federation, Site
 from potluck.messages import Tensors
 from potluck.models.network import Network, infer_batched
 
@@ -28,11 +28,23 @@ def validate(network: Network, theta: Tensor, buffers: Tensors, federation: Fede
         if site.view.private:
             own = network.narrowed(len(site.view.classes))
             parameters = theta[network.layout.entries(site.view.classes).to(theta.device)]
-        logits = infer_batched(own, parameters, buffers, site.inputs)
-        predicted = site.view.own().project(logits.softmax(1).cpu()).argmax(1)
-        hits += int((predicted == site.symbols.cpu()).sum())
+        hits += predicted(own, parameters, buffers, site)
         total += len(site)
     return hits / total
+
+
+def predicted(network: Network, theta: Tensor, buffers: Tensors, site: Site) -> int:
+    """How many of a site's samples have the label that the model predicts in the site's terms.
+
+    Args:
+      network: the model, with the classes that the site knows.
+      theta:   (P_s,) parameters.
+      buffers: its buffers.
+      site:    the samples.
+    """
+    logits = infer_batched(network, theta, buffers, site.inputs)
+    guess = site.view.own().project(logits.softmax(1).cpu()).argmax(1)
+    return int((guess == site.symbols.cpu()).sum())
 
 
 def best_round(history: Sequence[dict[str, Any]]) -> dict[str, Any] | None:

@@ -52,7 +52,13 @@ class RunningMean:
     extras_total: dict[str, float] = field(default_factory=dict)
     buffers: Tensors = field(default_factory=dict)
 
-    def add(self, update: Update, weight: float, entries: Tensor | None) -> None:
+    def add(
+        self,
+        update: Update,
+        weight: float,
+        entries: Tensor | None,
+        entry_weights: Tensor | None = None,
+    ) -> None:
         """Add one update.
 
         Args:
@@ -60,16 +66,20 @@ class RunningMean:
           weight:  how much it counts.
           entries: (P_s,) positions in θ of the entries it holds; None for all of θ. The
                    update's vectors hold these entries only.
+          entry_weights: (P_s,) the weight of each of these entries, where they differ.
         """
         delta = update.delta
         if self.cover is None:
             self.cover = torch.zeros(self.size, dtype=delta.dtype, device=delta.device)
         self.total += weight
-        _add(self.cover, torch.ones_like(delta), weight, entries)
+        each = torch.ones_like(delta) if entry_weights is None else entry_weights
+        alpha = weight if entry_weights is None else 1.0
+        _add(self.cover, each, alpha, entries)
         for name, vector in {"delta": delta, **update.aligned}.items():
             if name not in self.vectors:
                 self.vectors[name] = torch.zeros_like(self.cover)
-            _add(self.vectors[name], vector, weight, entries)
+            values = vector if entry_weights is None else entry_weights * vector
+            _add(self.vectors[name], values, alpha, entries)
         for name, value in update.extras.items():
             known = self.extras.get(name, torch.zeros_like(value))
             if known.shape != value.shape:
@@ -81,14 +91,20 @@ class RunningMean:
                 )
             self.extras[name] = known + weight * value
             self.extras_total[name] = self.extras_total.get(name, 0.0) + weight
-        for name, value in update.buffers.items():
-            known = self.buffers.get(name, value)
+        self._blend(update.buffers, weight / self.total)
+
+    def _blend(self, buffers: Tensors, share: float) -> None:
+        """Move the mean of the buffers towards one more site's; counters keep the largest."""
+        known = {name: self.buffers.get(name, value) for name, value in buffers.items()}
+        floats = [name for name, value in buffers.items() if value.is_floating_point()]
+        self.buffers = {
+            name: value if value.is_floating_point() else torch.maximum(known[name], value)
+            for name, value in buffers.items()
+        }
+        if floats:
             # In this form a buffer that all sites share (an input scale) stays exactly the same.
-            self.buffers[name] = (
-                known + weight / self.total * (value - known)
-                if value.is_floating_point()
-                else torch.maximum(known, value)
-            )
+            before, new = [known[name] for name in floats], [buffers[name] for name in floats]
+            self.buffers.update(zip(floats, torch._foreach_lerp(before, new, share), strict=True))
 
     def mean(self) -> Mean:
         """The mean of what was added."""

@@ -6,7 +6,7 @@ FedAvg. The weighted mean of the updates is taken before `apply` (see `average.p
 """
 
 from dataclasses import dataclass
-from typing import Literal, get_args
+from typing import ClassVar, Literal, get_args
 
 from torch import Tensor
 
@@ -24,16 +24,17 @@ class Progress:
     """What a site did in a round.
 
     Args:
-      received: (P_s,) θ as the server sent it.
-      end:      (P_s,) θ after the local steps.
-      gradient: (P_s,) mean of the local gradients, before `correct`.
-      steps:    how many there were.
-      local:    how they were taken.
+      received:  (P_s,) θ as the server sent it.
+      end:       (P_s,) θ after the local steps.
+      gradients: {"sum": (P_s,) of the local gradients, before `correct`}, where the optimiser
+                 `needs_gradients`.
+      steps:     how many there were.
+      local:     how they were taken.
     """
 
     received: Tensor
     end: Tensor
-    gradient: Tensor
+    gradients: Tensors
     steps: int
     local: LocalTraining
 
@@ -64,6 +65,8 @@ class FederatedOptimiser:
     """
 
     weights: Weights = "samples"
+    needs_gradients: ClassVar[bool] = False
+    """Whether `finish` looks at the sum of a site's gradients, which costs a pass each step."""
 
     def check(self, local: LocalTraining) -> None:
         """Raise a clear error where a setting is unknown or local training does not suit."""

@@ -14,6 +14,7 @@ the objective.
 """
 
 from dataclasses import dataclass
+from typing import ClassVar
 
 import torch
 from torch import Tensor
@@ -28,6 +29,8 @@ from potluck.models.network import Layout
 @dataclass(frozen=True)
 class Scaffold(FedAvg):
     """FedAvg with control variates c (server) and c_s (site)."""
+
+    needs_gradients: ClassVar[bool] = True
 
     def start(self, theta: Tensor) -> Tensors:
         """No correction yet: c = 0."""
@@ -49,9 +52,9 @@ class Scaffold(FedAvg):
 
     def finish(self, progress: Progress, shared: Tensors, site: Tensors) -> Report:
         """Send the change of θ and of c_s; keep c_s."""
-        change = {"control": progress.gradient - site["control"]}
+        control = progress.gradients["sum"] / progress.steps
         delta = progress.end - progress.received
-        return Report(delta, change, {}, {"control": progress.gradient})
+        return Report(delta, {"control": control - site["control"]}, {}, {"control": control})
 
     def apply(
         self, theta: Tensor, server: Tensors, mean: Mean, share: float

@@ -100,11 +100,15 @@ class Plan:
       pool:    (n,) samples it will train on; empty to sit the round out.
       tensors: what the steps need besides, constant during the round (pseudo-labels, …).
       metrics: numbers for the history.
+      weights: (1 + C,) how much the site shall count in the average: its encoder, then its head
+               row of each class that can occur here; None for its number of samples throughout.
+               The server learns them. It heeds them where sites count by their samples.
     """
 
     pool: Tensor
     tensors: Tensors = field(default_factory=dict)
     metrics: dict[str, float] = field(default_factory=dict)
+    weights: Tensor | None = None
 
 
 @dataclass(frozen=True, eq=False)

@@ -1,24 +1,23 @@
 """From a checked study to the objects that train."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 import torch
-from torch import Tensor
 
 from potluck.engines import ENGINES, Engine, Graphed, Recipe
 from potluck.errors import PotluckError
-from potluck.federated import FEDERATED
 from potluck.federation import Federation
 from potluck.labels import LabelSpace
-from potluck.local import LOCAL_OPTIMISERS, SCHEDULES, LocalTraining
-from potluck.methods import METHODS
+from potluck.messages import Tensors
 from potluck.models import build, draw_rows
 from potluck.models.network import Network
 from potluck.streams import stream
 from potluck.study.explain import about
+from potluck.study.moments import input_sums, moments
 from potluck.study.options import make
+from potluck.study.recipe import recipe_of, recipe_values
 from potluck.study.schema import RealFederation, Study, read_study
 from potluck.study.simulation import simulate
 from potluck.study.sitefile import load_site
@@ -51,7 +50,7 @@ def prepare(study: Study) -> Prepared:
     federation, columns = load_federation(study)
     recipe = make_recipe(study)
     recipe.check(federation)
-    network = _network(study, federation)
+    network = make_network(study, federation, (input_sums(site.inputs) for site in federation.sites))
     engine = make(ENGINES, study.run.engine)
     if isinstance(engine, Graphed) and device.type != "cuda":
         raise PotluckError(
@@ -63,18 +62,7 @@ def prepare(study: Study) -> Prepared:
 
 def make_recipe(study: Study) -> Recipe:
     """The recipe that a study describes."""
-    local = study.local.model_dump()
-    local["optimiser"] = make(LOCAL_OPTIMISERS, study.local.optimiser)
-    local["schedule"] = make(SCHEDULES, study.local.schedule)
-    return Recipe(
-        rounds=study.rounds,
-        seed=study.seed,
-        method=make(METHODS, study.method),
-        federated=make(FEDERATED, study.federated),
-        local=LocalTraining(**local),
-        cohort=study.cohort,
-        batch_norm=study.batch_norm,
-    )
+    return recipe_of(recipe_values(study))
 
 
 def load_federation(study: Study) -> tuple[Federation, tuple[str, ...] | None]:
@@ -170,9 +158,18 @@ def _listed(columns: tuple[str, ...]) -> str:
     return ", ".join(columns[:12]) + (f", … ({len(columns)} in all)" if len(columns) > 12 else "")
 
 
-def _network(study: Study, federation: Federation) -> Network:
+def make_network(study: Study, federation: Federation, sums: Iterable[Tensors]) -> Network:
+    """The model that a study describes, with its first parameters.
+
+    Args:
+      study:      the study.
+      federation: who takes part; only the shape of samples, the classes, and whether a site is
+                  private matter.
+      sums:       what each site says of its inputs (`input_sums`); looked at where the study
+                  standardises inputs.
+    """
     options = {key: value for key, value in study.model.items() if key != "name"}
-    mean, std = _moments(federation) if study.standardise == "federation" else (None, None)
+    mean, std = moments(sums) if study.standardise == "federation" else (None, None)
     classifier = build(
         study.model["name"],
         tuple(federation.sites[0].inputs.shape[1:]),
@@ -185,20 +182,3 @@ def _network(study: Study, federation: Federation) -> Network:
     if any(site.view.private for site in federation.sites):
         draw_rows(classifier.head, federation.space.names, study.seed)
     return Network(classifier)
-
-
-def _moments(federation: Federation) -> tuple[Tensor, Tensor]:
-    """Mean and deviation of each channel or column, from sums that every site sends."""
-    count, total, square = 0, torch.zeros(()), torch.zeros(())
-    for site in federation.sites:
-        inputs = site.inputs.double()
-        if site.inputs.dtype == torch.uint8:
-            inputs = inputs / 255
-        columns = inputs.transpose(0, 1).flatten(1)
-        count += columns.shape[1]
-        total = total + columns.sum(1)
-        square = square + (columns**2).sum(1)
-    mean = total / count
-    deviation = (square / count - mean**2).clamp_min(0).sqrt()
-    # A column that never varies says nothing; leave it as it is.
-    return mean.float(), torch.where(deviation > 0, deviation, 1.0).float()

@@ -9,6 +9,8 @@ from potluck.engines import Record, ServerState, run, start
 from potluck.errors import PotluckError
 from potluck.study import checkpoint
 from potluck.study.build import Prepared, prepare
+from potluck.study.inventory import take_inventory, write_inventory
+from potluck.study.outcome import take_outcome, write_outcome
 from potluck.study.runfolder import RunFolder
 from potluck.study.schema import Study, parse_study
 from potluck.training import Trained
@@ -65,6 +67,7 @@ def _go_on(
     if study.run.threads is not None:
         torch.set_num_threads(study.run.threads)
     rounds, every = prepared.recipe.rounds, study.run.checkpoint_every
+    write_inventory(folder.path, take_inventory(prepared.federation))
 
     def keep(state: ServerState, record: Record) -> None:
         folder.append(record)
@@ -82,6 +85,7 @@ def _go_on(
         study.run.evaluate_every,
     )
     trained = Trained(prepared.federation.space, prepared.network, state, folder.history())
+    write_outcome(folder.path, take_outcome(trained, prepared.federation))
     columns = None if prepared.columns is None else list(prepared.columns)
     folder.save_model(
         trained,

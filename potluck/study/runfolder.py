@@ -1,8 +1,10 @@
 """Run folders: everything about a run in one place.
 
     study.json           the resolved study and its hash, written once
+    sites.*              what each site brought (`inventory.py`), for the report
     history.jsonl        one record per round
     checkpoints/         what `potluck resume` goes on from
+    evaluation.*         what the final model does (`outcome.py`), for the report
     model.safetensors    the final model's parameters and buffers, by name
     model.json           its label space, input shape and architecture; here = the run is finished
 
@@ -115,6 +117,11 @@ class RunFolder:
     def study_hash(self) -> str:
         """The hash that the run was started with."""
         return read_sealed(self._study_file)["hash"]
+
+    def made_by(self) -> dict[str, str]:
+        """The versions of potluck and PyTorch that the run was started with."""
+        facts = read_sealed(self._study_file)
+        return {name: facts[name] for name in ("potluck", "torch")}
 
     def append(self, record: Record) -> None:
         """Add a round's record to the history; numbers that are not finite become null."""

@@ -1,0 +1,39 @@
+"""Compile a program's step: trace it to tensor operations, then fuse these.
+
+Tracing runs the step's Python once and records what it does to tensors (`make_fx`), so that any
+method can be compiled, whatever Python it is written in, as long as no decision in its loss
+depends on a tensor's value. What is recorded goes to `torch.compile`.
+"""
+
+import torch
+from torch.func import functionalize
+from torch.fx.experimental.proxy_tensor import make_fx
+
+from potluck.engines.program import CannotCompileError, Run
+from potluck.engines.trees import Tree
+
+
+def traced(run: Run, memory: Tree) -> Run:
+    """The step as one list of tensor operations, for memory of these shapes."""
+
+    def of_one(memory: Tree) -> None:  # make_fx counts a bound method's `self` as an argument
+        run(memory)
+
+    try:
+        return make_fx(functionalize(of_one), tracing_mode="fake")(memory)
+    except RuntimeError as error:  # what torch raises where a value is asked for
+        raise CannotCompileError(f"the step cannot be traced: {_first_line(error)}") from error
+
+
+def compiled(run: Run, memory: Tree) -> Run:
+    """The step, compiled for memory of these shapes; what the memory holds is lost."""
+    quick: Run = torch.compile(traced(run, memory), fullgraph=True, dynamic=False)
+    try:
+        quick(memory)
+    except RuntimeError as error:  # no C++ compiler, say
+        raise CannotCompileError(f"the step cannot be compiled: {_first_line(error)}") from error
+    return quick
+
+
+def _first_line(error: RuntimeError) -> str:
+    return (str(error).strip().splitlines() or [type(error).__name__])[0]

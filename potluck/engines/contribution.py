@@ -1,0 +1,112 @@
+"""How much of a round's average update comes from each site, as the server sees it.
+
+With u_s the update of a site times its weights, W_p the total weight of the sites that hold entry
+p of θ, and the average Δ_p = Σ_s u_s,p / W_p,
+
+    contribution_s = Σ_p u_s,p Δ_p / W_p / ‖Δ‖²      these sum to 1 over the sites
+    agreement_s    = cos(u_s, Δ), over the entries that the site holds
+
+A site that pulls against the others has a negative contribution. Neither number says whether the
+common direction is a good one: that is what the test set is for.
+
+Updates are folded into a mean one at a time and not kept, so that memory does not grow with the
+number of sites. What is kept of each is a sketch: random signs, then sums over every `WIDTH`-th
+entry. Scalar products of sketches estimate those of the vectors with a relative error of about
+1 / √WIDTH, and are exact for models of up to WIDTH parameters.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import lru_cache
+
+import torch
+from torch import Tensor
+from torch.nn.functional import pad
+
+from potluck.streams import stream
+
+WIDTH = 8191  # a prime, so that no layer's columns fall into the same sums
+
+_DIGITS = 6  # of the numbers in the history
+
+
+@dataclass(frozen=True, eq=False)
+class Part:
+    """What is kept of one update until the round's average is known.
+
+    Args:
+      weight:  how much the site counts.
+      entries: (P_s,) positions in θ of what the site holds; None for all of θ.
+      norm:    0-d, the length of u_s.
+      sketch:  (WIDTH,) the sketch of u_s.
+    """
+
+    weight: float
+    entries: Tensor | None
+    norm: Tensor
+    sketch: Tensor
+
+
+def part(
+    delta: Tensor, weight: float, entry_weights: Tensor | None, entries: Tensor | None, size: int
+) -> Part:
+    """What to keep of an update.
+
+    Args:
+      delta:         (P_s,) the site's update.
+      weight:        how much the site counts.
+      entry_weights: (P_s,) how much each entry counts, where they differ.
+      entries:       (P_s,) positions in θ of what the site holds; None for all of θ.
+      size:          P, the number of entries of θ.
+    """
+    weighted = delta * (weight if entry_weights is None else entry_weights)
+    if entries is None:
+        return Part(weight, None, weighted.norm(), sketch(weighted))
+    whole = weighted.new_zeros(size).index_copy(0, entries, weighted)
+    return Part(weight, entries, weighted.norm(), sketch(whole))
+
+
+def contributions(
+    parts: Mapping[str, Part], average: Tensor, holders: Tensor
+) -> dict[str, dict[str, float]]:
+    """What each site was of a round's average update.
+
+    Args:
+      parts:   what was kept of the updates, by site.
+      average: (P,) the round's average update Δ; 0 where nobody holds an entry.
+      holders: (P,) the total weight W of the sites that hold each entry.
+
+    Returns:
+      for each site its `weight` (as a share of all sites'), `contribution` and `agreement`.
+    """
+    tiny = torch.finfo(average.dtype).tiny
+    kept = list(parts.values())
+    sketches = torch.stack([part.sketch for part in kept])
+    held = [average if part.entries is None else average[part.entries] for part in kept]
+    lengths = torch.stack([part.norm * own.norm() for part, own in zip(kept, held, strict=True)])
+    shares = sketches @ sketch(average / holders.clamp_min(tiny)) / average.dot(average)
+    cosines = sketches @ sketch(average) / lengths
+    total = sum(part.weight for part in kept)
+    # A round in which nobody moved has no direction to agree with: 0 / 0 becomes 0.
+    numbers = torch.stack([shares, cosines.clamp(-1, 1)], 1).nan_to_num(0.0, 0.0, 0.0).tolist()
+    return {
+        name: {
+            "weight": round(part.weight / total, _DIGITS),
+            "contribution": round(share, _DIGITS),
+            "agreement": round(cosine, _DIGITS),
+        }
+        for (name, part), (share, cosine) in zip(parts.items(), numbers, strict=True)
+    }
+
+
+def sketch(vector: Tensor) -> Tensor:
+    """(P,) → (WIDTH,): signed sums whose scalar products estimate those of the vectors."""
+    signed = vector * _signs(len(vector), vector.device)
+    return pad(signed, (0, -len(vector) % WIDTH)).view(-1, WIDTH).sum(0)
+
+
+@lru_cache(maxsize=4)
+def _signs(size: int, device: torch.device) -> Tensor:
+    """(P,) int8, −1 or 1: the same in every round and on every machine."""
+    drawn = torch.randint(0, 2, (size,), generator=stream(0, "sketch"), dtype=torch.int8)
+    return (2 * drawn - 1).to(device)

@@ -1,0 +1,308 @@
+"""The steps of a group of sites as a program in fixed memory, to be compiled or captured.
+
+Sites whose steps have the same shape share a program. Its memory holds their tensors stacked,
+(S, ...), and a counter; running it takes step number `counter` of all of them at once
+(`torch.func.vmap`) and writes the result in place:
+
+    batch  ← batches[counter];   moving ← step(fixed, moving, batch);   counter ← counter + 1
+
+Batches are never padded, so batch norm and every mean are exact. Those of the usual length run
+in the program; a site that has none at some step is passed over by a mask; batches of another
+length (a short last one) run one by one in the same memory. Only tensors that no step looks at
+beyond a site's own length are padded: memory is made with room to spare, so that a program
+serves other sites in later rounds.
+"""
+
+from collections import Counter
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field, fields
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.func import grad_and_value, vmap
+
+from potluck.engines.site_round import Fixed, Moving, Ready, step
+from potluck.engines.trees import (
+    Lengths,
+    Tree,
+    as_fixed,
+    batch_tree,
+    each,
+    fill,
+    fixed_tree,
+    moving_tree,
+    own,
+    padded,
+    row,
+    signature,
+    stack,
+)
+from potluck.messages import Tensors
+from potluck.methods import Batch, Gradient, Objective
+
+Run = Callable[[Tree], None]
+"""Takes one step of everything in a memory."""
+
+Prepare = Callable[[Run, Tree], Run]
+"""Makes a step quicker (traced, compiled, captured) for one memory."""
+
+
+class CannotCompileError(Exception):
+    """Why a step cannot be made quicker."""
+
+
+def as_it_is(run: Run, memory: Tree) -> Run:
+    """The step, operation by operation."""
+    return run
+
+
+@dataclass(frozen=True)
+class Room:
+    """What a program's memory is made for.
+
+    Args:
+      sites:   S.
+      samples: rows for the samples of a site.
+      symbols: rows of its codebook.
+      pool:    entries of its pool.
+      steps:   steps in a round.
+    """
+
+    sites: int
+    samples: int
+    symbols: int
+    pool: int
+    steps: int
+
+    @classmethod
+    def needed(cls, group: Sequence[Ready]) -> "Room":
+        """What a group of sites needs."""
+        lengths = [Lengths.of(ready) for ready in group]
+        return cls(
+            sites=len(group),
+            samples=max(length.samples for length in lengths),
+            symbols=max(length.symbols for length in lengths),
+            pool=max(length.pool for length in lengths),
+            steps=max(len(ready.batches) for ready in group),
+        )
+
+    def suits(self, need: "Room") -> bool:
+        """Whether a group fits, and does not leave most of the work to nobody."""
+        fits = all(getattr(self, part.name) >= getattr(need, part.name) for part in fields(Room))
+        return fits and self.sites <= 2 * need.sites
+
+    def spacious(self) -> "Room":
+        """Room to spare in memory, none in work: for all but the number of sites."""
+        sizes = (self.samples, self.symbols, self.pool, self.steps)
+        return Room(self.sites, *map(_rounded_up, sizes))
+
+    @property
+    def lengths(self) -> Lengths:
+        """Of a site's tensors."""
+        return Lengths(self.samples, self.symbols, self.pool)
+
+
+def _rounded_up(size: int) -> int:
+    """To the next power of two, or three quarters of it."""
+    power = 1 << (size - 1).bit_length()
+    return power * 3 // 4 if size <= power * 3 // 4 else power
+
+
+class Program:
+    """A group's memory and its step.
+
+    Args:
+      group:   sites of equal signature, for the shapes of all tensors.
+      length:  the usual length of their batches.
+      room:    what the memory is made for.
+      prepare: makes the step quicker.
+    """
+
+    def __init__(self, group: Sequence[Ready], length: int, room: Room, prepare: Prepare) -> None:
+        self.length, self.room = length, room
+        self.sample = group[0].fixed
+        self.memory = self._laid_out(group)
+        self._one = _step_of(self.sample)
+        self._run = prepare(self._advance, self.memory)
+
+    def train(self, group: Sequence[Ready]) -> tuple[Tree, Tensor]:
+        """Take all steps of some sites.
+
+        Returns:
+          what moved, (S, ...) each, and the sum of their losses (S,). Both are the program's
+          own memory: take what is wanted (`shares`) before it runs again.
+        """
+        fill(self.memory, self._laid_out(group))
+        for number in range(max(len(ready.batches) for ready in group)):
+            lengths = [_length(ready, number) for ready in group]
+            if self.length in lengths:
+                self._run(self.memory)
+            else:
+                self.memory["number"] += 1
+            for site, length in enumerate(lengths):
+                if length not in (None, self.length):
+                    self._odd_step(site, group[site].batches[number])
+        return self.memory["moving"], self.memory["losses"]
+
+    def _laid_out(self, group: Sequence[Ready]) -> Tree:
+        """What the memory shall hold for a group; rows without a site repeat the first."""
+        everyone = [*group, *[group[0]] * (self.room.sites - len(group))]
+        lengths, device = self.room.lengths, group[0].moving.vector.device
+        moving = [padded(moving_tree(ready.moving), ready, lengths) for ready in everyone]
+        active = [
+            [_length(ready, number) == self.length for number in range(self.room.steps)]
+            for ready in group
+        ]
+        nobody = [[False] * self.room.steps] * (self.room.sites - len(group))
+        number = torch.zeros((), dtype=torch.int64, device=device)
+        return each(
+            Tensor.contiguous,
+            {
+                "fixed": stack([padded(fixed_tree(r), r, lengths) for r in everyone]),
+                "moving": stack(moving),
+                "batches": stack([self._batches(ready) for ready in everyone]),
+                "active": torch.tensor([*active, *nobody], device=device),
+                # float64, like the Python number it stands for; 0-d tensors promote no others.
+                "lr": torch.full(
+                    (), float(group[0].fixed.broadcast.lr), dtype=torch.float64, device=device
+                ),
+                "losses": group[0].moving.vector.new_zeros(self.room.sites),
+                "number": number,
+            },
+        )
+
+    def _batches(self, ready: Ready) -> Tree:
+        """A site's batches, (steps, ...) each; another stands in for one of unusual length."""
+        usual = [batch_tree(b) for b in ready.batches if len(b.index) == self.length]
+        there = [batch_tree(b) if len(b.index) == self.length else usual[0] for b in ready.batches]
+        return stack(there, self.room.steps)
+
+    def _advance(self, memory: Tree) -> None:
+        """The usual step of every site, in place."""
+        now = memory["number"].reshape(1)
+        # index_select, since plain indexing would fetch the number from the device.
+        batch = each(lambda rows: rows.index_select(1, now).squeeze(1), memory["batches"])
+        active = memory["active"].index_select(1, now).squeeze(1)
+        fixed, moving, lr = memory["fixed"], memory["moving"], memory["lr"]
+        if self.room.sites == 1:
+            moved, loss = self._one(row(fixed, 0), row(moving, 0), row(batch, 0), lr)
+            moved, loss = each(lambda value: value.unsqueeze(0), moved), loss.unsqueeze(0)
+        else:
+            together = vmap(_where_active(self._one), (0, 0, 0, None, 0), randomness="different")
+            moved, loss = together(fixed, moving, batch, lr, active)
+        each(Tensor.copy_, moving, moved)
+        memory["losses"].add_(loss)
+        memory["number"].add_(1)
+
+    def _odd_step(self, site: int, batch: Batch) -> None:
+        """One site's step on a batch of another length."""
+        fixed, moving = row(self.memory["fixed"], site), row(self.memory["moving"], site)
+        moved, loss = self._one(fixed, moving, batch_tree(batch), self.memory["lr"])
+        each(Tensor.copy_, moving, moved)
+        self.memory["losses"][site] += loss
+
+
+@dataclass
+class Programs:
+    """The programs of an engine; made when first needed.
+
+    Args:
+      make:    makes a program from a group, the usual length of batches, room, and a `Prepare`.
+      prepare: makes a program's step quicker.
+      most:    so many programs are made quicker; those of rarer shapes run as they are.
+      remarks: why some run as they are.
+    """
+
+    make: Callable[[Sequence[Ready], int, Room, Prepare], Program]
+    prepare: Prepare
+    most: int = 8
+    remarks: list[str] = field(default_factory=list)
+    _made: dict[Any, list[Program]] = field(default_factory=dict)
+
+    def of(self, group: Sequence[Ready], taken: Sequence[Program] = ()) -> Program:
+        """A program for a group of sites of equal signature, other than those that are taken."""
+        need, length = Room.needed(group), usual_length(group)
+        alike = signature(group[0])
+        known = self._made.setdefault((alike, length, group[0].fixed.recipe), [])
+        for program in known:
+            if program.room.suits(need) and not any(program is other for other in taken):
+                return program
+        room = need.spacious() if alike[0] is None else need
+        known.append(self._new(group, length, room))
+        return known[-1]
+
+    def _new(self, group: Sequence[Ready], length: int, room: Room) -> Program:
+        if sum(map(len, self._made.values())) >= self.most:
+            self._remark(f"sites differ so much that {self.most} programs do not cover them")
+            return self.make(group, length, room, as_it_is)
+        try:
+            return self.make(group, length, room, self.prepare)
+        except CannotCompileError as reason:
+            self._remark(str(reason))
+            return self.make(group, length, room, as_it_is)
+
+    def _remark(self, reason: str) -> None:
+        remark = f"{reason}; these steps run uncompiled."
+        if remark not in self.remarks:
+            self.remarks.append(remark)
+
+
+def alike(sites: Sequence[Ready]) -> list[list[Ready]]:
+    """The sites that can share a program, together."""
+    groups: dict[Any, list[Ready]] = {}
+    for ready in sites:
+        groups.setdefault((signature(ready), usual_length([ready])), []).append(ready)
+    return list(groups.values())
+
+
+def usual_length(group: Sequence[Ready]) -> int:
+    """The most common length of the sites' batches; of equally common ones the greatest."""
+    lengths = Counter(len(batch.index) for ready in group for batch in ready.batches)
+    return max(lengths, key=lambda length: (lengths[length], length))
+
+
+def shares(moving: Tree, losses: Tensor, group: Sequence[Ready]) -> list[tuple[Moving, Tensor]]:
+    """Each site's own of what moved, copied from a program's memory, and its mean loss."""
+    return [
+        (own(row(moving, number), ready), losses[number] / len(ready.batches))
+        for number, ready in enumerate(group)
+    ]
+
+
+def functional(objective: Objective, vector: Tensor, buffers: Tensors) -> Gradient:
+    """Gradients that can be batched; batch-norm statistics in `buffers` move in place."""
+    value, (loss, state) = grad_and_value(objective, has_aux=True)(vector, buffers)
+    return Gradient(value, loss, state)
+
+
+def _length(ready: Ready, number: int) -> int | None:
+    """How many samples step `number` has; None where the site takes fewer steps."""
+    return len(ready.batches[number].index) if number < len(ready.batches) else None
+
+
+def _step_of(sample: Fixed) -> Callable[[Tree, Tree, Tree, Tensor], tuple[Tree, Tensor]]:
+    """`step` for one site, as a pure function of trees of tensors."""
+
+    def one(fixed: Tree, moving: Tree, batch: Tree, lr: Tensor) -> tuple[Tree, Tensor]:
+        before = {**moving, "buffers": each(Tensor.clone, moving["buffers"])}
+        here = as_fixed(sample, fixed, lr)
+        moved, loss = step(here, Moving(**before), Batch(**batch), functional)
+        return moving_tree(moved), loss
+
+    return one
+
+
+def _where_active(
+    one: Callable[[Tree, Tree, Tree, Tensor], tuple[Tree, Tensor]],
+) -> Callable[[Tree, Tree, Tree, Tensor, Tensor], tuple[Tree, Tensor]]:
+    """The step of a site that may have nothing to do."""
+
+    def masked(
+        fixed: Tree, moving: Tree, batch: Tree, lr: Tensor, active: Tensor
+    ) -> tuple[Tree, Tensor]:
+        moved, loss = one(fixed, moving, batch, lr)
+        kept = each(lambda new, old: torch.where(active, new, old), moved, moving)
+        return kept, torch.where(active, loss, torch.zeros_like(loss))
+
+    return masked

@@ -1,0 +1,55 @@
+"""How much a site's labels tell, compared with exact ones.
+
+A label moves what one believes about the class from η̃ ∝ b ⊙ η, before it was seen, to the
+posterior q ∝ a ⊙ η. The Fisher information of its likelihood about the logit of class k is
+
+    E[(q_k − η̃_k)²] = v(η̃_k) − E[v(q_k)],   v(p) = p (1 − p),
+
+the variance of "is it k?" that the label is expected to remove (law of total variance). An exact
+label removes all of v(η_k). So, over the samples of a site, the sum of v(η̃_ik) − v(q_ik) over
+the sum of v(η_ik) is what its labels are worth: 1 for exact ones, 0 for none, and the share of a
+thousand coarse or noisy labels that as many exact ones would give.
+"""
+
+import torch
+from torch import Tensor
+
+_SMALLEST = 1e-8
+
+
+def removed_variance(log_eta: Tensor, log_a: Tensor, log_b: Tensor) -> tuple[Tensor, Tensor]:
+    """The variance of each class that labels removed, and that exact ones would have.
+
+    Args:
+      log_eta: (N, K) log class posteriors of the model.
+      log_a:   (N, K) log-likelihood of each sample's symbol under each class.
+      log_b:   (K,) log-normaliser of the site.
+
+    Returns:
+      (K,) and (K,), sums over the samples.
+    """
+    before = torch.softmax(log_eta + log_b, -1)
+    after = torch.softmax(log_eta + log_a, -1)
+    removed = _variance(before) - _variance(after)
+    return removed.sum(0), _variance(log_eta.exp()).sum(0)
+
+
+def worth(log_eta: Tensor, log_a: Tensor, log_b: Tensor) -> tuple[Tensor, Tensor]:
+    """What a site's labels are worth, in exact labels per sample.
+
+    Args:
+      log_eta: (N, K) log class posteriors of the model.
+      log_a:   (N, K) log-likelihood of each sample's symbol under each class.
+      log_b:   (K,) log-normaliser of the site.
+
+    Returns:
+      () over all classes, and (K,) about each; from 0 to 1.
+    """
+    removed, all_of_it = removed_variance(log_eta, log_a, log_b)
+    total = (removed.sum() + _SMALLEST) / (all_of_it.sum() + _SMALLEST)
+    each = (removed + _SMALLEST) / (all_of_it + _SMALLEST)
+    return total.clamp(0, 1), each.clamp(0, 1)
+
+
+def _variance(p: Tensor) -> Tensor:
+    return p * (1 - p)

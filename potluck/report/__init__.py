@@ -1,0 +1,1 @@
+"""Reports: what a run folder shows, as a page, figures and tables."""

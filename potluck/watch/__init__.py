@@ -1,0 +1,5 @@
+"""A live page of a run: `potluck watch`."""
+
+from potluck.watch.server import serving
+
+__all__ = ["serving"]
