@@ -2,14 +2,14 @@
 PYTHON ?= python3
 BIN := .venv/bin
 
-.PHONY: demo test lint format clean
+.PHONY: demo test lint format docs clean
 
 demo: .venv/ready
 	$(BIN)/potluck demo
 
 # Two workers of one thread each (tests/conftest.py); a file's tests share their fixtures.
 test: .venv/ready lint
-	$(BIN)/python -m pytest --numprocesses 2 --dist loadfile
+	$(BIN)/python -m pytest --numprocesses 2 --dist loadfile -rs
 
 lint: .venv/ready
 	$(BIN)/ruff check .
@@ -20,6 +20,10 @@ format: .venv/ready
 	$(BIN)/ruff check --fix .
 	$(BIN)/ruff format .
 
+# The site, in docs/_build/html; a warning is an error.
+docs: .venv/ready
+	$(BIN)/python -m sphinx -q -W --keep-going -b html docs docs/_build/html
+
 # torch first and alone: once its pinned build is there, nothing later pulls another.
 .venv/ready: pyproject.toml constraints.txt
 	$(PYTHON) -m venv .venv
@@ -28,4 +32,4 @@ format: .venv/ready
 	touch $@
 
 clean:
-	rm -rf .venv .mypy_cache .pytest_cache .ruff_cache .hypothesis build dist
+	rm -rf .venv .mypy_cache .pytest_cache .ruff_cache .hypothesis build dist docs/_build

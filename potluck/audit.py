@@ -157,6 +157,7 @@ class _Listening:
     """The sequential engine, noting what each site receives and sends."""
 
     heard: dict[str, _Heard]
+    remarks: tuple[str, ...] = ()
 
     def run(self, orders: Orders) -> Iterator[Finished]:
         """Train the cohort in order."""

@@ -23,6 +23,7 @@ from potluck.engines.validation import best_round
 from potluck.federation import Federation, Site
 from potluck.labels import Identifiability, identifiability
 from potluck.labels.identifiability import Contribution
+from potluck.report.tables import Table as Contents
 from potluck.study.build import Prepared
 from potluck.study.execute import OnRound
 from potluck.study.schema import Study
@@ -140,7 +141,13 @@ def progress(rounds: int, done: int = 0, title: str = "training") -> Iterator[On
     with bar:
         task = bar.add_task(escape(title), total=rounds, completed=done, accuracy="")
 
+        said: set[str] = set()
+
         def advance(record: Record) -> None:
+            for remark in record.get("engine", ()):
+                if remark not in said:
+                    out.print(remark, markup=False, soft_wrap=True)
+                    said.add(remark)
             bar.advance(task)
             if test := record.get("test"):
                 bar.update(task, accuracy=f"accuracy {test['accuracy']:.1%}")
@@ -185,6 +192,35 @@ def counting(total: int, title: str) -> Iterator[Callable[[], None]]:
         yield lambda: bar.update(task, advance=1)
 
 
+@contextmanager
+def sweeping(total: int, done: int) -> Iterator[Callable[[Study, Record], None]]:
+    """A live bar over the rounds of many studies, which says whose turn it is.
+
+    Yields:
+      a function that takes a study and each of its rounds' records.
+    """
+    bar = _bar()
+    with bar:
+        task = bar.add_task("sweep", total=total, completed=done)
+
+        def advance(study: Study, record: Record) -> None:
+            said = f"{study.name}: {study.method['name']}, seed {study.seed}"
+            bar.update(task, advance=1, description=escape(said))
+
+        yield advance
+
+
+def show_table(table: Contents) -> None:
+    """A table of texts, with the best cells in bold, and how to read it."""
+    shown = Table()
+    for index, name in enumerate(table.columns):
+        shown.add_column(escape(name), justify="right" if index else "left")
+    for row in table.cells():
+        shown.add_row(*(f"[bold]{escape(c.text)}[/]" if c.best else escape(c.text) for c in row))
+    out.print(shown)
+    out.print(table.caption, markup=False, soft_wrap=True)
+
+
 def show_result(trained: Trained, folder: Path) -> None:
     """The outcome of a run, where it lies, and what to do with it."""
     test = trained.history[-1].get("test")
@@ -200,7 +236,8 @@ def show_result(trained: Trained, folder: Path) -> None:
         )
     out.print(f"model and history: {folder}", markup=False, soft_wrap=True)
     out.print(
-        f"next: potluck evaluate {folder}, or potluck predict {folder} DATA",
+        f"next: potluck report {folder}, potluck evaluate {folder}, or potluck predict {folder} "
+        "DATA",
         markup=False,
         soft_wrap=True,
     )

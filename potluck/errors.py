@@ -17,7 +17,8 @@ def one_of(what: str, given: object, known: Iterable[str]) -> str:
       known: all valid names.
 
     Returns:
-      One sentence or two, e.g. `unknown model "resnt18"; did you mean "resnet18"? Known: …`.
+      One sentence or two, e.g. `unknown model "resnt18"; did you mean "resnet18"?`, and the
+      names that are known.
     """
     names = [str(name) for name in known]
     close = get_close_matches(str(given), names, n=1)

@@ -321,7 +321,7 @@ VALUES = [
         "no sites",
         nothing,
         CHECK + " -o federation.sites=[]",
-        ["federation.sites must have 1 or more entries"],
+        ["federation.sites is empty", "potluck coordinate"],
     ),
     Case(
         "several at once",

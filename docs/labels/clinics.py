@@ -17,13 +17,21 @@ DIAGNOSES = {
     "heart failure": [74, 36.7, 12, 92, 92, 0.8],
     "embolism": [58, 37.1, 30, 90, 112, 3.2],
 }
-SPREAD = [11, 0.5, 18, 2.0, 9, 0.5]
+SPREAD = [16, 0.8, 30, 3.0, 14, 0.9]
 CODES = {
     "pneumonia": "J lungs",
     "bronchitis": "J lungs",
     "influenza": "J lungs",
     "heart failure": "I heart and vessels",
     "embolism": "I heart and vessels",
+}
+WARDS = {
+    "emergency": [0.2, 0.2, 0.2, 0.2, 0.2],
+    "chest": [0.6, 0.2, 0.1, 0.0, 0.1],
+    "infections": [0.2, 0.1, 0.6, 0.1, 0.0],
+    "cardiology": [0.0, 0.1, 0.0, 0.6, 0.3],
+    "vascular": [0.1, 0.0, 0.0, 0.2, 0.7],
+    "short stay": [0.1, 0.6, 0.2, 0.1, 0.0],
 }
 NAMES = list(DIAGNOSES)
 
@@ -32,7 +40,7 @@ def patients(rng, count, shares=None):
     """(count, 6) measurements and the true diagnoses."""
     drawn = rng.choice(len(NAMES), count, p=shares)
     measured = rng.normal(np.array(list(DIAGNOSES.values()))[drawn], SPREAD)
-    return measured.round(1), [NAMES[k] for k in drawn]
+    return measured.clip(min=0).round(1), [NAMES[k] for k in drawn]
 
 
 def write(name, columns, rows):
@@ -64,10 +72,9 @@ def main():
     written = [o if w else t for o, w, t in zip(others, wrong, truth, strict=True)]
     write_clinic("billing", "diagnosis", measured, written)
 
-    wards = ["emergency", "geriatrics", "cardiology", "chest", "general", "short stay"]
     rows, labels, shares = [], [], []
-    for ward in wards:
-        measured, truth = patients(rng, 60, rng.dirichlet([0.7] * len(NAMES)))
+    for ward, mix in WARDS.items():
+        measured, truth = patients(rng, 60, mix)
         rows.append(measured)
         labels += [ward] * len(truth)
         shares.append([ward, *(round(truth.count(name) / len(truth), 3) for name in NAMES)])

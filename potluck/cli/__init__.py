@@ -9,7 +9,7 @@ from collections.abc import Callable
 
 import typer
 
-from potluck.cli import models, starting, training, watching
+from potluck.cli import models, network, results, starting, training, watching
 
 app = typer.Typer(
     name="potluck",
@@ -30,7 +30,21 @@ COMMANDS: dict[str, dict[str, Callable[..., None]]] = {
         "resume": training.resume,
         "watch": watching.watch,
     },
-    "Use a trained model": {"evaluate": models.evaluate, "predict": models.predict},
+    "Train over a network": {
+        "keys": network.keys,
+        "coordinate": network.coordinate,
+        "join": network.join,
+    },
+    "See what came of it": {
+        "report": results.report,
+        "compare": results.compare,
+        "sweep": results.sweep,
+    },
+    "Use a trained model": {
+        "evaluate": models.evaluate,
+        "predict": models.predict,
+        "export": models.export,
+    },
 }
 """The commands by name, in the panels that the help shows."""
 

@@ -1,9 +1,15 @@
 """See what came of runs: report, compare, sweep."""
 
+from dataclasses import replace
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
+
+from potluck.cli.options import Overrides, Scale
+
+if TYPE_CHECKING:
+    from potluck.study.sweep import Sweep
 
 
 def report(
@@ -26,13 +32,150 @@ def report(
 
     Example: potluck report runs/irises-1a2b3c4d --pdf
     """
-    from potluck import console
+    from potluck.report.style import Format
     from potluck.report.write import write_report
 
-    wanted = {"pdf": pdf, "png": png, "svg": svg}
+    wanted: dict[Format, bool] = {"pdf": pdf, "png": png, "svg": svg}
     page, *figures = write_report(folder, out, [kind for kind, asked in wanted.items() if asked])
-    console.out.print(f"report: {page}", markup=False, soft_wrap=True)
+    typer.echo(f"report: {page}")
     if figures:
-        console.out.print(
-            f"{len(figures)} figures: {figures[0].parent}", markup=False, soft_wrap=True
+        typer.echo(f"{len(figures)} figures: {figures[0].parent}")
+
+
+def compare(
+    folders: list[Path],
+    metric: Annotated[
+        str,
+        typer.Option(help="accuracy, validated, error, loss, worst-class or seconds."),
+    ] = "accuracy",
+    x: Annotated[
+        str | None,
+        typer.Option(
+            "--x", metavar="KEY", help="The key of the study to compare along, e.g. local.lr."
+        ),
+    ] = None,
+    test: Annotated[str, typer.Option(help="The paired test: t or wilcoxon.")] = "t",
+    out: Annotated[
+        Path | None,
+        typer.Option(help="A folder for the page, the table (Markdown, LaTeX, CSV) and figures."),
+    ] = None,
+) -> None:
+    """Compare finished runs: mean ± sd over seeds, paired tests, figures.
+
+    FOLDERS are run folders, or folders that hold them, such as a sweep's.
+
+    Runs are grouped by what differs in their studies apart from the seed. Where a number differs
+    (or --x says which key), it becomes the columns of the table and the axis of a figure.
+
+    Example: potluck compare runs/* --out comparison
+    """
+    from potluck import console
+    from potluck.report.compare import compare as compared
+    from potluck.report.comparing import write_comparison
+
+    found = compared(folders, metric, x, test)  # type: ignore[arg-type]  # checked there
+    console.show_table(found.table())
+    if out is not None:
+        page, *others = write_comparison(found, out)
+        typer.echo(f"comparison: {page} (and {len(others)} files: Markdown, LaTeX, CSV, figures)")
+
+
+def sweep(
+    files: list[Path],
+    out: Annotated[Path, typer.Option(help="The folder for all runs and the comparison.")],
+    grid: Annotated[
+        list[str] | None,
+        typer.Option(
+            "-g",
+            "--grid",
+            metavar="KEY=VALUES",
+            help="Values to try for a key, e.g. -g local.lr=0.1,0.01 (repeatable).",
+        ),
+    ] = None,
+    methods: Annotated[
+        str | None, typer.Option(help="Methods to try, e.g. likelihood,single.")
+    ] = None,
+    seeds: Annotated[
+        int | None, typer.Option(min=1, help="How many seeds, from 0 on; 3 when left out.")
+    ] = None,
+    override: Overrides = None,
+    scale: Scale = None,
+    metric: Annotated[
+        str, typer.Option(help="What to compare by; see potluck compare.")
+    ] = "accuracy",
+    x: Annotated[
+        str | None, typer.Option("--x", metavar="KEY", help="The key to compare along.")
+    ] = None,
+) -> None:
+    r"""Run many studies in one go: studies × methods × settings × seeds; then compare them.
+
+    FILES are study files, or one sweep file: a TOML file with studies = \[…], and optionally
+    methods, seeds, scale, overrides, and a \[grid] of values to try.
+
+    Finished runs are skipped and stopped ones resumed: give the same command again to go on, or a
+    larger sweep to train only what is new.
+
+    Example: potluck sweep study.toml -g local.lr=0.1,0.01 --methods likelihood,single
+    --seeds 5 --out sweep
+    """
+    from potluck import console
+    from potluck.report.compare import compare as compared
+    from potluck.report.comparing import write_comparison
+    from potluck.study.sweep import rounds_done, run_studies
+
+    planned = _planned(files, grid, methods, seeds, override, scale)
+    studies = planned.studies()
+    total = sum(study.rounds for study in studies)
+    done = sum(rounds_done(study, out) for study in studies)
+    typer.echo(f"{len(studies)} runs of {total:,} rounds in all, {done:,} of them done: {out}")
+    try:
+        with console.sweeping(total, done) as on_round:
+            ran = run_studies(studies, out, on_round)
+    except KeyboardInterrupt:
+        typer.echo("stopped; finished rounds are kept. Go on with the same command.", err=True)
+        raise typer.Exit(130) from None
+    failed = [one for one in ran if one.error is not None]
+    for one in failed:
+        console.complain(f"{one.path}: {one.error}")
+    if len(failed) < len(ran):
+        found = compared([one.path for one in ran if one.error is None], metric, x)
+        console.show_table(found.table())
+        typer.echo(f"comparison: {write_comparison(found, out)[0]}")
+    if failed:
+        typer.echo(f"{len(failed)} of {len(ran)} runs failed and are left out.", err=True)
+        raise typer.Exit(1)
+
+
+def _planned(
+    files: list[Path],
+    grid: list[str] | None,
+    methods: str | None,
+    seeds: int | None,
+    override: list[str] | None,
+    scale: str | None,
+) -> "Sweep":
+    from potluck.errors import PotluckError
+    from potluck.study.sweep import Sweep, is_sweep_file, parse_values, read_sweep
+
+    if not any(is_sweep_file(file) for file in files):
+        return Sweep(
+            files=tuple(files),
+            methods=tuple(name.strip() for name in (methods or "").split(",") if name.strip()),
+            grid=dict(map(parse_values, grid or ())),
+            seeds=tuple(range(seeds or 3)),
+            overrides=tuple(override or ()),
+            scale=scale,
         )
+    if len(files) > 1:
+        raise PotluckError("give either one sweep file or study files, not both.")
+    if grid or methods or scale:
+        raise PotluckError(
+            f"{files[0]} is a sweep file: say grid, methods and scale there, or give its studies "
+            "themselves on the command line."
+        )
+    planned = read_sweep(files[0])
+    return replace(
+        planned,
+        seeds=planned.seeds if seeds is None else tuple(range(seeds)),
+        overrides=(*planned.overrides, *(override or ())),
+    )

@@ -36,7 +36,7 @@ def run(
     Example: potluck run study.toml -o rounds=5 --out runs/short
     """
     from potluck import console
-    from potluck.study.execute import prepare, run_study
+    from potluck.study.execute import prepare, run_name, run_study
     from potluck.study.explain import about
     from potluck.study.schema import read_study
     from potluck.study.tensorboard import logged
@@ -45,7 +45,7 @@ def run(
     with about(study):
         prepared = prepare(checked)
     console.show_sites(prepared.federation, prepared.federation.identifiability())
-    folder = out or Path("runs") / f"{_slug(checked.name)}-{checked.hash()[:8]}"
+    folder = out or Path("runs") / run_name(checked)
     console.out.print(f"run folder: {folder}", markup=False, soft_wrap=True)
     log = tensorboard and tensorboard / folder.name
     with (
@@ -164,7 +164,3 @@ def _resumable(folder: Path) -> Iterator[None]:
     except KeyboardInterrupt:
         typer.echo(f"stopped; finished rounds are kept. Go on: potluck resume {folder}", err=True)
         raise typer.Exit(130) from None
-
-
-def _slug(name: str) -> str:
-    return "-".join("".join(c if c.isalnum() else " " for c in name.lower()).split()) or "study"

@@ -2,6 +2,7 @@
 
 from collections.abc import Callable
 
+from potluck.engines.auto import Auto
 from potluck.engines.engine import Engine
 from potluck.engines.evaluation import Evaluation, evaluate
 from potluck.engines.graphed import Graphed
@@ -11,6 +12,7 @@ from potluck.engines.sequential import Sequential
 from potluck.engines.stacked import Stacked
 
 ENGINES: dict[str, Callable[..., Engine]] = {
+    "auto": Auto,
     "sequential": Sequential,
     "stacked": Stacked,
     "graphed": Graphed,
@@ -18,6 +20,7 @@ ENGINES: dict[str, Callable[..., Engine]] = {
 
 __all__ = [
     "ENGINES",
+    "Auto",
     "Engine",
     "Evaluation",
     "Graphed",

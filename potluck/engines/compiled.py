@@ -9,27 +9,27 @@ import torch
 from torch.func import functionalize
 from torch.fx.experimental.proxy_tensor import make_fx
 
-from potluck.engines.program import CannotCompileError, Run
+from potluck.engines.program import CannotCompileError, Program, Run
 from potluck.engines.trees import Tree
 
 
-def traced(run: Run, memory: Tree) -> Run:
-    """The step as one list of tensor operations, for memory of these shapes."""
+def traced(program: Program) -> Run:
+    """The program's step as one list of tensor operations, for memory of its shapes."""
 
     def of_one(memory: Tree) -> None:  # make_fx counts a bound method's `self` as an argument
-        run(memory)
+        program.advance(memory)
 
     try:
-        return make_fx(functionalize(of_one), tracing_mode="fake")(memory)
+        return make_fx(functionalize(of_one), tracing_mode="fake")(program.memory)
     except RuntimeError as error:  # what torch raises where a value is asked for
         raise CannotCompileError(f"the step cannot be traced: {_first_line(error)}") from error
 
 
-def compiled(run: Run, memory: Tree) -> Run:
-    """The step, compiled for memory of these shapes; what the memory holds is lost."""
-    quick: Run = torch.compile(traced(run, memory), fullgraph=True, dynamic=False)
+def compiled(program: Program) -> Run:
+    """The program's step, compiled for memory of its shapes; what the memory holds is lost."""
+    quick: Run = torch.compile(traced(program), fullgraph=True, dynamic=False)
     try:
-        quick(memory)
+        quick(program.memory)
     except RuntimeError as error:  # no C++ compiler, say
         raise CannotCompileError(f"the step cannot be compiled: {_first_line(error)}") from error
     return quick

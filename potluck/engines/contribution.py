@@ -21,7 +21,6 @@ from functools import lru_cache
 
 import torch
 from torch import Tensor
-from torch.nn.functional import pad
 
 from potluck.streams import stream
 
@@ -59,11 +58,10 @@ def part(
       entries:       (P_s,) positions in θ of what the site holds; None for all of θ.
       size:          P, the number of entries of θ.
     """
-    weighted = delta * (weight if entry_weights is None else entry_weights)
-    if entries is None:
-        return Part(weight, None, weighted.norm(), sketch(weighted))
-    whole = weighted.new_zeros(size).index_copy(0, entries, weighted)
-    return Part(weight, entries, weighted.norm(), sketch(whole))
+    own = delta if entry_weights is None else delta * entry_weights
+    whole = own if entries is None else own.new_zeros(size).index_copy(0, entries, own)
+    scale = weight if entry_weights is None else 1.0  # of the results: shorter than the vector
+    return Part(weight, entries, scale * own.norm(), scale * sketch(whole))
 
 
 def contributions(
@@ -101,12 +99,15 @@ def contributions(
 
 def sketch(vector: Tensor) -> Tensor:
     """(P,) → (WIDTH,): signed sums whose scalar products estimate those of the vectors."""
-    signed = vector * _signs(len(vector), vector.device)
-    return pad(signed, (0, -len(vector) % WIDTH)).view(-1, WIDTH).sum(0)
+    signed = vector * _signs(len(vector), vector.device, vector.dtype)
+    rows = len(vector) // WIDTH * WIDTH
+    sums = signed[:rows].view(-1, WIDTH).sum(0)
+    sums[: len(vector) - rows] += signed[rows:]
+    return sums
 
 
 @lru_cache(maxsize=4)
-def _signs(size: int, device: torch.device) -> Tensor:
-    """(P,) int8, −1 or 1: the same in every round and on every machine."""
+def _signs(size: int, device: torch.device, dtype: torch.dtype) -> Tensor:
+    """(P,) −1 or 1: the same in every round and on every machine."""
     drawn = torch.randint(0, 2, (size,), generator=stream(0, "sketch"), dtype=torch.int8)
-    return (2 * drawn - 1).to(device)
+    return (2 * drawn - 1).to(device, dtype)

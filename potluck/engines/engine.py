@@ -51,6 +51,11 @@ class Finished:
 class Engine(Protocol):
     """Who runs the local part of a round."""
 
+    @property
+    def remarks(self) -> Sequence[str]:
+        """What a user should know about how rounds were run so far."""
+        ...
+
     def run(self, orders: Orders) -> Iterator[Finished]:
-        """Train the cohort; yield its sites in the order given."""
+        """Train the cohort; yield its sites, in an order that depends on the orders alone."""
         ...

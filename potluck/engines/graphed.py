@@ -8,7 +8,7 @@ the wave before, so that the GPU does not wait. Results agree with `sequential` 
 
 from collections.abc import Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, Literal
 
 import torch
@@ -16,10 +16,10 @@ from torch import Tensor
 
 from potluck.engines.compiled import compiled
 from potluck.engines.engine import Finished, Orders
-from potluck.engines.program import Prepare, Program, Programs, Room, Run, alike, as_it_is, shares
+from potluck.engines.program import Prepare, Program, Programs, Room, Run, alike, shares
 from potluck.engines.site_round import Moving, Ready, finish
 from potluck.engines.stacked import dropout_seed, groups
-from potluck.engines.trees import Tree
+from potluck.engines.trees import leaves
 from potluck.federation import Site
 from potluck.messages import SiteState
 from potluck.streams import seeded
@@ -47,7 +47,8 @@ class Graphed:
     group: int = 1
     precision: Precision = "float32"
     compile: bool = True
-    _workers: Programs = field(init=False, repr=False)
+    _workers: Programs["_Worker"] = field(init=False, repr=False)
+    _compiled: dict[Any, Run] = field(default_factory=dict, init=False, repr=False)
 
     def __post_init__(self) -> None:
         self._workers = Programs(_Worker, self._prepare, most=4 * self.streams)
@@ -61,6 +62,8 @@ class Graphed:
         """Train the cohort, wave by wave, the largest sites first."""
         # Graphs share one random stream: layers that draw for themselves take turns.
         workers = 1 if orders.network.stochastic else self.streams
+        if self.group == 1:  # convolutions of stacked sites are grouped, which gain nothing
+            orders = replace(orders, network=orders.network.channels_last)
         with _matrix_precision(self.precision):
             before: list[_Launched] = []
             for sites in groups(orders.cohort, workers * self.group):
@@ -77,21 +80,24 @@ class Graphed:
             for site, (ready, state) in zip(sites, prepared, strict=True)
             if ready is None
         ]
-        taken: list[Program] = []
-        launched = []
-        for bucket in alike([ready for ready, _ in prepared if ready is not None]):
-            for first in range(0, len(bucket), self.group):
-                chunk = bucket[first : first + self.group]
-                with _autocast(self.precision):
-                    worker = self._workers.of(chunk, taken)
-                    assert isinstance(worker, _Worker)
-                    launched.append(worker.launch(chunk))
-                taken.append(worker)
-        return launched + idle
+        work: list[tuple[_Worker, list[Ready]]] = []
+        ready = [ready for ready, _ in prepared if ready is not None]
+        with _autocast(self.precision):
+            for bucket in alike(ready):
+                for first in range(0, len(bucket), self.group):
+                    chunk = bucket[first : first + self.group]
+                    worker = self._workers.of(chunk, [taken for taken, _ in work])
+                    work.append((worker, chunk))
+            return [*_train(work), *idle]
 
-    def _prepare(self, run: Run, memory: Tree) -> Run:
-        """Compile and capture."""
-        quick = (compiled if self.compile else as_it_is)(run, memory)
+    def _prepare(self, worker: Program) -> Run:
+        """Compile, once for all workers with memory of the same shapes, and capture."""
+        memory = worker.memory
+        shapes = tuple((value.shape, value.dtype) for value in leaves(memory))
+        key = (worker.sample.recipe, worker.length, shapes)
+        if key not in self._compiled:
+            self._compiled[key] = compiled(worker) if self.compile else worker.advance
+        quick = self._compiled[key]
         stream = torch.cuda.current_stream()
         for _ in range(WARM_UP):
             memory["number"].zero_()
@@ -123,16 +129,21 @@ class _Worker(Program):
         with torch.cuda.stream(self.stream):
             super().__init__(group, length, room, prepare)
 
-    def launch(self, group: Sequence[Ready]) -> _Launched:
-        """Start all steps of some sites, after what the current stream has been given so far.
 
-        Waiting for the current stream also keeps memory that was freed there, or is still read
-        there, from being written too early.
-        """
-        self.stream.wait_stream(torch.cuda.current_stream())
-        with torch.cuda.stream(self.stream), seeded(dropout_seed(group), self.stream.device):
-            results = shares(*self.train(group), group)
-        return _Launched(group, results=results, done=self.stream.record_event())
+def _train(work: Sequence[tuple[_Worker, list[Ready]]]) -> Iterator[_Launched]:
+    """Start all steps of some workers' sites, each on its stream.
+
+    Streams first wait for what the current one has been given so far. That also keeps memory
+    that was freed there, or is still read there, from being written too early.
+    """
+    for worker, group in work:
+        worker.stream.wait_stream(torch.cuda.current_stream())
+        with (
+            torch.cuda.stream(worker.stream),
+            seeded(dropout_seed(group), worker.stream.device),
+        ):
+            results = shares(*worker.train(group), group)
+        yield _Launched(group, (), results, worker.stream.record_event())
 
 
 def _finished(wave: Sequence[_Launched]) -> Iterator[Finished]:

@@ -16,7 +16,7 @@ serves other sites in later rounds.
 from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, fields
-from typing import Any
+from typing import Any, Generic, TypeVar
 
 import torch
 from torch import Tensor
@@ -28,12 +28,14 @@ from potluck.engines.trees import (
     Tree,
     as_fixed,
     batch_tree,
+    copy_all,
     each,
-    fill,
     fixed_tree,
+    leaves,
     moving_tree,
     own,
-    padded,
+    place,
+    roomy,
     row,
     signature,
     stack,
@@ -44,17 +46,17 @@ from potluck.methods import Batch, Gradient, Objective
 Run = Callable[[Tree], None]
 """Takes one step of everything in a memory."""
 
-Prepare = Callable[[Run, Tree], Run]
-"""Makes a step quicker (traced, compiled, captured) for one memory."""
+Prepare = Callable[["Program"], Run]
+"""Makes a program's step quicker (traced, compiled, captured) for its memory."""
 
 
 class CannotCompileError(Exception):
     """Why a step cannot be made quicker."""
 
 
-def as_it_is(run: Run, memory: Tree) -> Run:
+def as_it_is(program: "Program") -> Run:
     """The step, operation by operation."""
-    return run
+    return program.advance
 
 
 @dataclass(frozen=True)
@@ -122,55 +124,66 @@ class Program:
     def __init__(self, group: Sequence[Ready], length: int, room: Room, prepare: Prepare) -> None:
         self.length, self.room = length, room
         self.sample = group[0].fixed
-        self.memory = self._laid_out(group)
+        self.memory = self._made(group[0])
+        self.load(group)
         self._one = _step_of(self.sample)
-        self._run = prepare(self._advance, self.memory)
+        self._run = prepare(self)
 
     def train(self, group: Sequence[Ready]) -> tuple[Tree, Tensor]:
-        """Take all steps of some sites.
-
-        Returns:
-          what moved, (S, ...) each, and the sum of their losses (S,). Both are the program's
-          own memory: take what is wanted (`shares`) before it runs again.
-        """
-        fill(self.memory, self._laid_out(group))
+        """Take all steps of some sites; see `results`."""
+        self.load(group)
         for number in range(max(len(ready.batches) for ready in group)):
-            lengths = [_length(ready, number) for ready in group]
-            if self.length in lengths:
-                self._run(self.memory)
-            else:
-                self.memory["number"] += 1
-            for site, length in enumerate(lengths):
-                if length not in (None, self.length):
-                    self._odd_step(site, group[site].batches[number])
+            self.step(group, number)
+        return self.results()
+
+    def load(self, group: Sequence[Ready]) -> None:
+        """Put some sites into the memory, at the start of their steps."""
+        memory = self.memory
+        pairs = []
+        for site, ready in enumerate(group):
+            pairs += place(memory["fixed"], site, fixed_tree(ready), ready)
+            pairs += place(memory["moving"], site, moving_tree(ready.moving), ready)
+        batches = stack([self._batches(ready) for ready in group])
+        rows = each(lambda value: value[: len(group)], memory["batches"])
+        pairs += zip(leaves(rows), leaves(batches), strict=True)
+        copy_all(pairs)
+        memory["active"].copy_(self._active(group), non_blocking=True)
+        memory["lr"].fill_(group[0].fixed.broadcast.lr)
+        memory["losses"].zero_()
+        memory["number"].zero_()
+
+    def step(self, group: Sequence[Ready], number: int) -> None:
+        """Take step `number` of all sites that were loaded; the steps before it are taken."""
+        lengths = [_length(ready, number) for ready in group]
+        if self.length in lengths:
+            self._run(self.memory)
+        else:
+            self.memory["number"] += 1
+        for site, length in enumerate(lengths):
+            if length not in (None, self.length):
+                self._odd_step(site, group[site].batches[number])
+
+    def results(self) -> tuple[Tree, Tensor]:
+        """What moved, (S, ...) each, and the sum of the losses (S,).
+
+        Both are the program's own memory: take what is wanted (`shares`) before it runs again.
+        """
         return self.memory["moving"], self.memory["losses"]
 
-    def _laid_out(self, group: Sequence[Ready]) -> Tree:
-        """What the memory shall hold for a group; rows without a site repeat the first."""
-        everyone = [*group, *[group[0]] * (self.room.sites - len(group))]
-        lengths, device = self.room.lengths, group[0].moving.vector.device
-        moving = [padded(moving_tree(ready.moving), ready, lengths) for ready in everyone]
-        active = [
-            [_length(ready, number) == self.length for number in range(self.room.steps)]
-            for ready in group
-        ]
-        nobody = [[False] * self.room.steps] * (self.room.sites - len(group))
-        number = torch.zeros((), dtype=torch.int64, device=device)
-        return each(
-            Tensor.contiguous,
-            {
-                "fixed": stack([padded(fixed_tree(r), r, lengths) for r in everyone]),
-                "moving": stack(moving),
-                "batches": stack([self._batches(ready) for ready in everyone]),
-                "active": torch.tensor([*active, *nobody], device=device),
-                # float64, like the Python number it stands for; 0-d tensors promote no others.
-                "lr": torch.full(
-                    (), float(group[0].fixed.broadcast.lr), dtype=torch.float64, device=device
-                ),
-                "losses": group[0].moving.vector.new_zeros(self.room.sites),
-                "number": number,
-            },
-        )
+    def _made(self, ready: Ready) -> Tree:
+        """The memory, for sites like this one."""
+        lengths, sites, like = self.room.lengths, self.room.sites, ready.moving.vector
+        batches = self._batches(ready)
+        return {
+            "fixed": roomy(fixed_tree(ready), ready, lengths, sites),
+            "moving": roomy(moving_tree(ready.moving), ready, lengths, sites),
+            "batches": each(lambda value: value.new_zeros(sites, *value.shape), batches),
+            "active": like.new_zeros(sites, self.room.steps, dtype=torch.bool),
+            # float64, like the Python number it stands for; 0-d tensors promote no others.
+            "lr": like.new_zeros((), dtype=torch.float64),
+            "losses": like.new_zeros(sites),
+            "number": like.new_zeros((), dtype=torch.int64),
+        }
 
     def _batches(self, ready: Ready) -> Tree:
         """A site's batches, (steps, ...) each; another stands in for one of unusual length."""
@@ -178,8 +191,19 @@ class Program:
         there = [batch_tree(b) if len(b.index) == self.length else usual[0] for b in ready.batches]
         return stack(there, self.room.steps)
 
-    def _advance(self, memory: Tree) -> None:
-        """The usual step of every site, in place."""
+    def _active(self, group: Sequence[Ready]) -> Tensor:
+        """(S, steps) which sites have a batch of the usual length at which step."""
+        nothing = [False] * self.room.steps
+        rows = [
+            [_length(ready, number) == self.length for number in range(self.room.steps)]
+            for ready in group
+        ]
+        active = torch.tensor([*rows, *[nothing] * (self.room.sites - len(group))])
+        # From pinned memory, so that the host need not wait for a busy GPU.
+        return active.pin_memory() if self.memory["active"].is_cuda else active
+
+    def advance(self, memory: Tree) -> None:
+        """The usual step of every site of a memory, in place."""
         now = memory["number"].reshape(1)
         # index_select, since plain indexing would fetch the number from the device.
         batch = each(lambda rows: rows.index_select(1, now).squeeze(1), memory["batches"])
@@ -203,8 +227,11 @@ class Program:
         self.memory["losses"][site] += loss
 
 
+AnyProgram = TypeVar("AnyProgram", bound=Program)
+
+
 @dataclass
-class Programs:
+class Programs(Generic[AnyProgram]):
     """The programs of an engine; made when first needed.
 
     Args:
@@ -214,13 +241,13 @@ class Programs:
       remarks: why some run as they are.
     """
 
-    make: Callable[[Sequence[Ready], int, Room, Prepare], Program]
+    make: Callable[[Sequence[Ready], int, Room, Prepare], AnyProgram]
     prepare: Prepare
     most: int = 8
     remarks: list[str] = field(default_factory=list)
-    _made: dict[Any, list[Program]] = field(default_factory=dict)
+    _made: dict[Any, list[AnyProgram]] = field(default_factory=dict)
 
-    def of(self, group: Sequence[Ready], taken: Sequence[Program] = ()) -> Program:
+    def of(self, group: Sequence[Ready], taken: Sequence[Program] = ()) -> AnyProgram:
         """A program for a group of sites of equal signature, other than those that are taken."""
         need, length = Room.needed(group), usual_length(group)
         alike = signature(group[0])
@@ -232,7 +259,7 @@ class Programs:
         known.append(self._new(group, length, room))
         return known[-1]
 
-    def _new(self, group: Sequence[Ready], length: int, room: Room) -> Program:
+    def _new(self, group: Sequence[Ready], length: int, room: Room) -> AnyProgram:
         if sum(map(len, self._made.values())) >= self.most:
             self._remark(f"sites differ so much that {self.most} programs do not cover them")
             return self.make(group, length, room, as_it_is)
@@ -265,8 +292,8 @@ def usual_length(group: Sequence[Ready]) -> int:
 def shares(moving: Tree, losses: Tensor, group: Sequence[Ready]) -> list[tuple[Moving, Tensor]]:
     """Each site's own of what moved, copied from a program's memory, and its mean loss."""
     return [
-        (own(row(moving, number), ready), losses[number] / len(ready.batches))
-        for number, ready in enumerate(group)
+        (own(moving, site, ready), losses[site] / len(ready.batches))
+        for site, ready in enumerate(group)
     ]
 
 

@@ -95,15 +95,22 @@ def run(
     while state.round < recipe.rounds:
         began = time.perf_counter()
         state, record = one_round(network, recipe, federation, engine, state)
-        if state.round % evaluate_every == 0 or state.round == recipe.rounds:
+        if evaluation_due(recipe, state, evaluate_every):
             model = (network, state.theta, state.buffers)
             if federation.test is not None:
                 record["test"] = asdict(evaluate(*model, *federation.test))
             if federation.validation:
                 record["validation"] = validate(*model, federation)
+        if remarks := engine.remarks:
+            record["engine"] = list(remarks)
         record["seconds"] = time.perf_counter() - began
         on_round(state, record)
     return state
+
+
+def evaluation_due(recipe: Recipe, state: ServerState, every: int) -> bool:
+    """Whether to evaluate now: after every so many rounds, and after the last."""
+    return state.round % every == 0 or state.round == recipe.rounds
 
 
 def one_round(
@@ -292,7 +299,8 @@ def arrival(
     return Arrival(
         update=update,
         network=network.narrowed(len(classes)),
-        theta=theta + recipe.federated.change(update),
+        received=theta,
+        change=recipe.federated.change(update),
         classes=classes.to(theta.device),
         server=server,
     )

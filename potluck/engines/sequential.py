@@ -1,6 +1,6 @@
 """`sequential`: one site after another. The readable reference that other engines agree with."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from potluck.engines.engine import Finished, Orders
@@ -10,6 +10,11 @@ from potluck.engines.site_round import train_ready
 @dataclass(frozen=True)
 class Sequential:
     """One site after another; memory holds one site's work at a time."""
+
+    @property
+    def remarks(self) -> Sequence[str]:
+        """Nothing to remark."""
+        return ()
 
     def run(self, orders: Orders) -> Iterator[Finished]:
         """Train the cohort in order."""

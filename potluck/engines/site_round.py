@@ -4,7 +4,6 @@
 sites use the same parts and take the steps of many sites at once with the same `step`.
 """
 
-import math
 from dataclasses import dataclass
 
 import torch
@@ -235,7 +234,7 @@ def finish(ready: Ready, moving: Moving, loss: Tensor) -> tuple[Update, SiteStat
             "loss": float(loss),
             "samples": float(len(fixed.plan.pool)),
             "steps": float(steps),
-            "drift": float((trained.theta - broadcast.theta).norm()),
+            "drift": float(progress.change.norm()),
             **fixed.plan.metrics,
         },
         weights=fixed.plan.weights,
@@ -299,8 +298,9 @@ def check_update(update: Update, size: int, round_number: int) -> None:
             )
     tensors = {"the update": update.delta, **update.aligned, **update.extras, **update.buffers}
     floats = {name: value for name, value in tensors.items() if value.is_floating_point()}
-    # One number first: a look at each tensor would wait for the GPU each time.
-    if get_total_norm(floats.values(), math.inf).isfinite():
+    # One number first: a look at each tensor would wait for the GPU each time. Squares of large
+    # numbers may overflow, but no number that is not finite is lost in their sum.
+    if get_total_norm(floats.values()).isfinite():
         return
     for name, tensor in floats.items():
         if not tensor.isfinite().all():

@@ -29,7 +29,7 @@ class Stacked:
 
     group: int = 64
     compile: bool = False
-    _programs: Programs = field(init=False, repr=False)
+    _programs: Programs[Program] = field(init=False, repr=False)
 
     def __post_init__(self) -> None:
         self._programs = Programs(Program, compiled if self.compile else as_it_is)

@@ -1,6 +1,6 @@
 """A site's tensors as nested dictionaries, so that sites can be stacked or share memory."""
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, fields, replace
 from typing import Any
 
@@ -78,22 +78,21 @@ def signature(ready: Ready) -> Any:
     """What must be equal for sites to be stacked: all shapes and types but the lengths."""
     own = Lengths.of(ready)
 
-    def shape(name: str, value: Any, within: str) -> Any:
-        if isinstance(value, dict):
-            return name, tuple(shape(key, inner, within) for key, inner in value.items())
-        free = _free(name, value, within, own)
-        return name, value.dtype, free, tuple(value.shape[1:] if free else value.shape)
+    def shape(value: Tensor, free: str) -> Any:
+        return value.dtype, free, tuple(value.shape[1:] if free else value.shape)
 
-    fixed, moving = fixed_tree(ready), moving_tree(ready.moving)
+    trees = (fixed_tree(ready), moving_tree(ready.moving))
     # Where a site has as many samples as classes or symbols, shapes do not tell which tensors
     # have a row for each sample: only sites of that very size are alike.
     classes = ready.fixed.data.log_a.shape[1]
     unclear = own.samples if own.samples in (classes, own.symbols) else None
-    return (
-        unclear,
-        tuple(shape(key, value, key) for key, value in fixed.items()),
-        tuple(shape(key, value, key) for key, value in moving.items()),
-    )
+    return unclear, *(_hashable(_by_length(shape, tree, ready)) for tree in trees)
+
+
+def _hashable(tree: Any) -> Any:
+    if isinstance(tree, dict):
+        return tuple((key, _hashable(value)) for key, value in tree.items())
+    return tree
 
 
 def _free(name: str, value: Tensor, within: str, own: Lengths) -> str:
@@ -108,32 +107,61 @@ def _free(name: str, value: Tensor, within: str, own: Lengths) -> str:
     return "samples" if rows else ""
 
 
-def padded(tree: Tree, ready: Ready, lengths: Lengths) -> Tree:
-    """A site's fixed or moving tree, filled up to some lengths; fillers are never looked at."""
+def roomy(tree: Tree, ready: Ready, lengths: Lengths, sites: int) -> Tree:
+    """Memory for the trees of some sites like this one, (S, ...), with rows of some lengths."""
+
+    def room(value: Tensor, free: str) -> Tensor:
+        shape = (getattr(lengths, free), *value.shape[1:]) if free else value.shape
+        return value.new_zeros(sites, *shape)
+
+    return _by_length(room, tree, ready)
+
+
+def place(memory: Tree, site: int, tree: Tree, ready: Ready) -> list[tuple[Tensor, Tensor]]:
+    """Where a site's tensors go in such memory: pairs of a target and its value.
+
+    What lies beyond a site's own lengths is never looked at, but for the codebook: a symbol that
+    does not exist has likelihood 0.
+    """
+    pairs: list[tuple[Tensor, Tensor]] = []
+
+    def target(value: Tensor, free: str, where: Tensor) -> None:
+        here = where[site]
+        if free == "symbols" and len(here) > len(value):
+            here[len(value) :] = -torch.inf
+        pairs.append((here[: len(value)] if free else here, value))
+
+    _by_length(target, tree, ready, memory)
+    return pairs
+
+
+def _by_length(function: Callable[..., Any], tree: Tree, ready: Ready, *others: Tree) -> Any:
+    """A tree of function(tensor, which of `Lengths` it has or "", tensors of other trees)."""
     own = Lengths.of(ready)
 
-    def fill_up(name: str, value: Any, within: str) -> Any:
+    def of(name: str, value: Any, within: str, *more: Any) -> Any:
         if isinstance(value, dict):
-            return {key: fill_up(key, inner, within) for key, inner in value.items()}
-        free = _free(name, value, within, own)
-        if not free or len(value) == getattr(lengths, free):
-            return value
-        # A symbol that does not exist has likelihood 0.
-        filler = float("-inf") if name == "log_a" else 0
-        return _lengthened(value, getattr(lengths, free), filler)
+            return {
+                key: of(key, inner, within, *(other[key] for other in more))
+                for key, inner in value.items()
+            }
+        return function(value, _free(name, value, within, own), *more)
 
-    return {key: fill_up(key, value, key) for key, value in tree.items()}
+    return {
+        key: of(key, value, key, *(other[key] for other in others)) for key, value in tree.items()
+    }
 
 
-def own(tree: Tree, ready: Ready) -> Moving:
-    """A site's share of a padded tree of what moved, without the padding."""
+def own(memory: Tree, site: int, ready: Ready) -> Moving:
+    """A site's share of the memory of what moved, copied."""
 
-    def cut(given: Any, before: Any) -> Any:
-        if isinstance(given, dict):
-            return {key: cut(value, before[key]) for key, value in given.items()}
-        return (given[: len(before)] if given.ndim else given).clone()
+    def cut(value: Tensor, free: str, where: Tensor) -> Tensor:
+        return where[site][: len(value)] if free else where[site]
 
-    return Moving(**cut(tree, moving_tree(ready.moving)))
+    shares = _by_length(cut, moving_tree(ready.moving), ready, memory)
+    copies = each(torch.empty_like, shares)
+    copy_all(zip(leaves(copies), leaves(shares), strict=True))
+    return Moving(**copies)
 
 
 def stack(trees: Sequence[Any], length: int | None = None) -> Any:
@@ -169,6 +197,12 @@ def leaves(tree: Any) -> Iterator[Tensor]:
         yield tree
 
 
-def fill(tree: Tree, new: Tree) -> None:
-    """Copy the values of one tree into the memory of another of the same shapes."""
-    torch._foreach_copy_(list(leaves(tree)), list(leaves(new)))
+def copy_all(pairs: Iterable[tuple[Tensor, Tensor]]) -> None:
+    """Copy values into targets of the same shapes, all of a type by one operation."""
+    kinds: dict[torch.dtype, tuple[list[Tensor], list[Tensor]]] = {}
+    for target, value in pairs:
+        targets, values = kinds.setdefault(target.dtype, ([], []))
+        targets.append(target)
+        values.append(value)
+    for targets, values in kinds.values():
+        torch._foreach_copy_(targets, values)

@@ -35,4 +35,4 @@ class FedBN(FedAvg):
         """Send all changes; keep the batch-norm entries."""
         entries = site["entries"]
         kept = {"entries": entries, "values": progress.end[entries]}
-        return Report(progress.end - progress.received, {}, {}, kept)
+        return Report(progress.change, {}, {}, kept)

@@ -41,7 +41,7 @@ class FedNova(FedAvg):
         """Send the change per unit of progress, and the progress a_s."""
         assert isinstance(progress.local.optimiser, SGD)
         accumulated = progress.local.optimiser.accumulated(progress.steps)
-        delta = (progress.end - progress.received) / accumulated
+        delta = progress.change / accumulated
         return Report(delta, {}, {"accumulated": delta.new_tensor(accumulated)}, site)
 
     def change(self, update: Update) -> Tensor:

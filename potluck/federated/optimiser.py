@@ -6,6 +6,7 @@ FedAvg. The weighted mean of the updates is taken before `apply` (see `average.p
 """
 
 from dataclasses import dataclass
+from functools import cached_property
 from typing import ClassVar, Literal, get_args
 
 from torch import Tensor
@@ -37,6 +38,11 @@ class Progress:
     gradients: Tensors
     steps: int
     local: LocalTraining
+
+    @cached_property
+    def change(self) -> Tensor:
+        """(P_s,) how far the steps went."""
+        return self.end - self.received
 
 
 @dataclass(frozen=True, eq=False)
@@ -97,7 +103,7 @@ class FederatedOptimiser:
 
     def finish(self, progress: Progress, shared: Tensors, site: Tensors) -> Report:
         """What the site sends at the end of a round."""
-        return Report(progress.end - progress.received, {}, {}, site)
+        return Report(progress.change, {}, {}, site)
 
     def change(self, update: Update) -> Tensor:
         """The change of θ at the site (P_s,), from what it sent."""

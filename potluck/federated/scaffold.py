@@ -53,7 +53,7 @@ class Scaffold(FedAvg):
     def finish(self, progress: Progress, shared: Tensors, site: Tensors) -> Report:
         """Send the change of θ and of c_s; keep c_s."""
         control = progress.gradients["sum"] / progress.steps
-        delta = progress.end - progress.received
+        delta = progress.change
         return Report(delta, {"control": control - site["control"]}, {}, {"control": control})
 
     def apply(

@@ -48,7 +48,7 @@ def check_arrived(
             raise PotluckError(f"{name} is of type {vector.dtype}, not {state.theta.dtype}.")
     check_update(update, size, state.round)
     _check_weights(update, network, site)
-    _check_alike("the buffers", update.buffers, state.buffers)
+    check_alike("the buffers", update.buffers, state.buffers)
     if update.extras:  # whether they fit, the method knows
         server = federation.server
         own = None if server is None else SiteData.of(server, state.theta.dtype)
@@ -89,7 +89,14 @@ def _check_weights(update: Update, network: Network, site: Site) -> None:
         raise PotluckError("its weights are not one finite number for the encoder and each class.")
 
 
-def _check_alike(what: str, sent: Tensors, own: Tensors) -> None:
+def check_alike(what: str, sent: Tensors, own: Tensors) -> None:
+    """Raise `PotluckError` unless tensors are finite and look like others: names, shapes, types.
+
+    Args:
+      what: how to call them in messages.
+      sent: what came.
+      own:  what they should look like.
+    """
     if sent.keys() != own.keys():
         odd = sorted(sent.keys() ^ own.keys())[0]
         raise PotluckError(f'{what} are not those of the model; "{odd}" is the first to differ.')
@@ -99,3 +106,5 @@ def _check_alike(what: str, sent: Tensors, own: Tensors) -> None:
                 f'{what}: "{name}" has shape {tuple(sent[name].shape)} and type '
                 f"{sent[name].dtype}, expected {tuple(value.shape)} and {value.dtype}."
             )
+        if not sent[name].isfinite().all():
+            raise PotluckError(f'{what}: "{name}" has values that are not finite numbers.')

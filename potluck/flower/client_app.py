@@ -4,8 +4,6 @@ What leaves the site is what the functions here pack, and nothing else. An excep
 data, so only its kind is told to the coordinator; the site's own log has the rest.
 """
 
-import json
-import time
 from collections.abc import Callable
 from dataclasses import replace
 from logging import ERROR
@@ -21,17 +19,15 @@ from potluck.engines.site_round import train_site
 from potluck.engines.static_norm import norm_sums
 from potluck.engines.validation import predicted
 from potluck.errors import PotluckError
-from potluck.flower.declaration import Declaration
+from potluck.flower.events import EVENTS, Events
 from potluck.flower.memory import Holding, Memory
+from potluck.flower.processes import end_with_parent
 from potluck.flower.terms import Terms
 from potluck.flower.wire import pack, pack_update, payload, unpack, unpack_broadcast
 from potluck.messages import Broadcast, SiteState, Tensors
 from potluck.study.moments import input_sums
 
 Answer = Callable[[Message, "Here"], RecordDict]
-
-EVENTS = "events.jsonl"
-"""In the site's folder: what it did, for the person who watches `potluck join`."""
 
 
 class Here:
@@ -46,7 +42,9 @@ class Here:
     def __init__(self, context: Context) -> None:
         config: dict[str, Any] = {**context.run_config, **context.node_config}
         folder = config.get("folder")
-        if folder is None:
+        if folder is not None:
+            end_with_parent()
+        else:
             folder = Path(str(config["sites"])) / f"{config['partition-id']:06d}"
         self.memory = Memory(Path(str(folder)))
         self.device = torch.device(str(config.get("device", "cpu")))
@@ -60,18 +58,14 @@ class Here:
 
     def note(self, **event: Any) -> None:
         """Tell the person who watches `potluck join`."""
-        line = json.dumps({"time": time.time(), **event})
-        with (self.memory.folder / EVENTS).open("a", encoding="utf-8") as file:
-            file.write(line + "\n")
+        Events(self.memory.folder / EVENTS).note(**event)
 
 
 def declare(message: Message, here: Here) -> RecordDict:
     """Say what this site has; and sums of its inputs, where the study standardises them."""
     facts, _ = unpack(message.content)
-    holding = here.holding()
-    aside = 0 if holding.validation is None else len(holding.validation)
-    declared = Declaration.of(holding.site, holding.columns, aside)
-    sums = input_sums(holding.site.inputs) if facts["standardise"] else {}
+    declared = here.memory.declared()
+    sums = input_sums(here.holding().site.inputs) if facts["standardise"] else {}
     here.note(did="declared", brings=declared.brings())
     return pack({"declared": declared.facts()}, {"sums": sums})
 
@@ -80,6 +74,11 @@ def train(message: Message, here: Here) -> RecordDict:
     """One round: plan, take local steps, remember, report."""
     broadcast, facts = unpack_broadcast(message.content)
     broadcast, terms = _placed(broadcast, here.device), Terms.read(facts)
+    if here.memory.declared().digest() != terms.admitted:
+        raise PotluckError(
+            "its data or its view has changed since it was admitted to the run; put it back, or "
+            "start a new run"
+        )
     site = here.holding().site
     state = _state(here, terms)
     recipe = terms.make_recipe()

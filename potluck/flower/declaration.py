@@ -14,6 +14,8 @@ From a declaration the coordinator makes a site without samples. Where the view 
 stands for the best that it could be: labels that tell all classes apart.
 """
 
+import hashlib
+import json
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, fields, replace
@@ -139,6 +141,11 @@ class Declaration:
         ):
             raise PotluckError("what the site declares makes no sense")
         return declared
+
+    def digest(self) -> str:
+        """Tells declarations apart."""
+        text = json.dumps(self.facts(), sort_keys=True)
+        return hashlib.sha256(text.encode()).hexdigest()[:16]
 
     def brings(self) -> str:
         """A few words for people."""

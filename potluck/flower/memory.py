@@ -11,10 +11,10 @@ whose update was lost, or that is asked twice, goes on from the state before tha
 
 import json
 import re
-from collections.abc import Sequence
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, fields, replace
 from pathlib import Path
-from typing import Any
 
 import safetensors.torch
 import torch
@@ -22,6 +22,7 @@ from torch import Tensor
 
 from potluck.errors import PotluckError
 from potluck.federation import Site
+from potluck.flower.declaration import Declaration
 from potluck.labels import LabelSpace, LabelView, private_subset
 from potluck.messages import SiteState, Tensors
 from potluck.methods import SiteData
@@ -67,7 +68,9 @@ class Memory:
         }
         if holding.validation is not None:
             tensors |= _samples("validation.", secluded(holding.validation))
+        aside = 0 if holding.validation is None else len(holding.validation)
         facts = {
+            "declared": Declaration.of(site, holding.columns, aside).facts(),
             "name": site.name,
             "kind": view.kind,
             "private": view.private,
@@ -83,16 +86,17 @@ class Memory:
         with written_whole(self._data(".json")) as temporary:
             temporary.write_text(json.dumps(facts), encoding="utf-8")
 
+    def declared(self) -> Declaration:
+        """What the site says of the data that it stored."""
+        with self._reading():
+            facts = json.loads(self._data(".json").read_text(encoding="utf-8"))
+        return Declaration.read(facts["declared"])
+
     def data(self) -> Holding:
         """The site's data as it was stored."""
-        try:
+        with self._reading():
             facts = json.loads(self._data(".json").read_text(encoding="utf-8"))
             stored = safetensors.torch.load_file(self._data(".safetensors"))
-        except (OSError, ValueError) as error:
-            raise PotluckError(
-                f"{self.folder}: the site's data cannot be read ({type(error).__name__}); start "
-                "potluck join again."
-            ) from None
         # In memory that torch allocated: results of vectorised code may depend on the alignment.
         tensors = {name: value.clone() for name, value in stored.items()}
         view = LabelView(
@@ -169,6 +173,16 @@ class Memory:
             raise PotluckError("the coordinator names a run in a way that potluck does not")
         return self.folder / "runs" / run
 
+    @contextmanager
+    def _reading(self) -> Iterator[None]:
+        try:
+            yield
+        except (OSError, ValueError) as error:
+            raise PotluckError(
+                f"the site's stored data cannot be read ({type(error).__name__}); start potluck "
+                "join again."
+            ) from None
+
     def _data(self, suffix: str) -> Path:
         return (self.folder / "data").with_suffix(suffix)
 
@@ -195,5 +209,3 @@ def _site(name: str, prefix: str, tensors: Tensors, view: LabelView) -> Site:
 
 def _stem(folder: Path, round_number: int) -> Path:
     return folder / f"round-{round_number:06d}"
-
-

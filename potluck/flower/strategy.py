@@ -29,21 +29,20 @@ from potluck.engines.engine import Finished
 from potluck.engines.evaluation import evaluate
 from potluck.engines.recipe import Recipe
 from potluck.engines.rounds import (
-    Opened,
     Record,
     ServerState,
     close_round,
     evaluation_due,
-    make_broadcast,
     open_round,
 )
 from potluck.engines.site_round import held_entries
 from potluck.engines.static_norm import norm_sums, static_buffers
 from potluck.errors import PotluckError
 from potluck.federation import Federation, Site
-from potluck.flower.acceptance import agreeing, check_arrived
+from potluck.flower.acceptance import agreeing, check_alike, check_arrived
 from potluck.flower.terms import Terms
 from potluck.flower.wire import (
+    facts_of,
     pack_broadcast,
     pack_tensors,
     payload,
@@ -52,6 +51,8 @@ from potluck.flower.wire import (
 )
 from potluck.messages import Broadcast, Tensors, Update
 from potluck.models.network import Network
+
+_LONGEST = 500  # characters of a site's own words in the history
 
 OnRound = Callable[[ServerState, Record], None]
 
@@ -72,15 +73,15 @@ class Policy:
 
 
 @dataclass(frozen=True, eq=False)
-class Study:
+class Setup:
     """What the coordinator runs.
 
     Args:
       network:          the global model.
       recipe:           what all parties agreed on.
       federation:       the sites as the coordinator knows them, its own data, the test set.
-      terms:            what every site is told; `since` and `floor` are filled in for each.
-      nodes:            Flower's number of each site, by name.
+      terms:            what each site is told, but for `since` and `floor`.
+      nodes:            Flower's number of each site that is connected, by name.
       policy:           what happens when sites fail.
       evaluate_every:   rounds between evaluations.
       checkpoint_every: rounds between checkpoints: how far back a resumed run may go.
@@ -89,8 +90,8 @@ class Study:
     network: Network
     recipe: Recipe
     federation: Federation
-    terms: Terms
-    nodes: Mapping[str, int]
+    terms: Mapping[str, Terms]
+    nodes: Callable[[Grid], Mapping[str, int]]
     policy: Policy = Policy()
     evaluate_every: int = 1
     checkpoint_every: int = 1
@@ -100,20 +101,22 @@ class Rounds(Strategy):
     """Potluck's round as a Flower strategy.
 
     Args:
-      study:    what is run.
+      setup:    what is run.
       state:    where to start from.
       on_round: called after each round that counts, with the new state and its record.
     """
 
-    def __init__(self, study: Study, state: ServerState, on_round: OnRound) -> None:
-        self.study = study
+    def __init__(self, setup: Setup, state: ServerState, on_round: OnRound) -> None:
+        self.setup = setup
         self.state = state
         self._on_round = on_round
+        self._record: Record | None = None
+        self._failed: dict[str, str] = {}
         self._tried: list[dict[str, str]] = []
 
     def train(self, grid: Grid) -> ServerState:
         """Run the remaining rounds."""
-        recipe = self.study.recipe
+        recipe = self.setup.recipe
         self._grid = grid
         if self.state.round == 0 and recipe.batch_norm == "static":
             self.state = self._static(self.state)  # plans of the first round look at them
@@ -122,37 +125,36 @@ class Rounds(Strategy):
                 grid,
                 self._arrays(),
                 num_rounds=recipe.rounds - self.state.round,
-                timeout=self.study.policy.deadline,
+                timeout=self.setup.policy.deadline,
             )
         return self.state
 
     def summary(self) -> None:
         """Say in Flower's log what is run."""
-        log(INFO, "\t%s, %s", self.study.recipe.method, self.study.recipe.federated)
+        log(INFO, "\t%s, %s", self.setup.recipe.method, self.setup.recipe.federated)
 
     def configure_train(
         self, server_round: int, arrays: ArrayRecord, config: ConfigRecord, grid: Grid
     ) -> Iterable[Message]:
         """Open the round; a message to each site of the cohort that is connected."""
-        study = self.study
+        setup = self.setup
         self._began = time.perf_counter()
         self._grid = grid
-        self._opened = open_round(study.network, study.recipe, study.federation, self.state)
-        self._failed: dict[str, str] = {}
-        self._sent = self._messages(
-            "train", {site.name: self._opened.broadcast(site) for site in self._opened.cohort}
-        )
+        self._opened = open_round(setup.network, setup.recipe, setup.federation, self.state)
+        self._failed = {}
+        broadcasts = {site.name: self._opened.broadcast(site) for site in self._opened.cohort}
+        self._sent = self._messages("train", broadcasts, self.state)
         return list(self._sent.values())
 
     def aggregate_train(
         self, server_round: int, replies: Iterable[Message]
     ) -> tuple[ArrayRecord | None, MetricRecord | None]:
         """Close the round with the answers that can be used."""
-        study, opened = self.study, self._opened
+        setup, opened = self.setup, self._opened
         answers = self._answers(self._sent, replies)
         finished = self._finished(answers)
-        needed = min(study.policy.minimum, len(opened.cohort))
-        self._record: Record | None = None
+        needed = min(setup.policy.minimum, len(opened.cohort))
+        self._record = None
         if len(finished) < needed:
             self._count_failure(needed)
             return None, None
@@ -162,9 +164,9 @@ class Rounds(Strategy):
             if done.update is not None
         }
         state, record = close_round(
-            study.network, study.recipe, study.federation, self.state, opened, finished
+            setup.network, setup.recipe, setup.federation, self.state, opened, finished
         )
-        if study.recipe.batch_norm == "static":
+        if setup.recipe.batch_norm == "static":
             state = self._static(state)
         self.state = replace(state, heard={**state.heard, **heard})
         for name, message in self._sent.items():
@@ -184,8 +186,8 @@ class Rounds(Strategy):
         """A message to each site that keeps samples out of training, where it is time."""
         self._sent = {}
         if self._record is not None and self._due():
-            aside = [site.name for site in self.study.federation.validation]
-            self._sent = self._messages("evaluate", self._models(aside))
+            aside = [site.name for site in self.setup.federation.validation]
+            self._sent = self._messages("evaluate", self._models(aside, self.state), self.state)
         return list(self._sent.values())
 
     def aggregate_evaluate(
@@ -194,9 +196,9 @@ class Rounds(Strategy):
         """Evaluate, and hand the round over to be kept."""
         if self._record is None:
             return None
-        record, federation = self._record, self.study.federation
+        record, federation = self._record, self.setup.federation
         if self._due() and federation.test is not None:
-            model = (self.study.network, self.state.theta, self.state.buffers)
+            model = (self.setup.network, self.state.theta, self.state.buffers)
             record["test"] = asdict(evaluate(*model, *federation.test))
         hits = total = 0
         for content in self._answers(self._sent, replies).values():
@@ -209,30 +211,31 @@ class Rounds(Strategy):
         return None
 
     def _due(self) -> bool:
-        return evaluation_due(self.study.recipe, self.state, self.study.evaluate_every)
+        return evaluation_due(self.setup.recipe, self.state, self.setup.evaluate_every)
 
     def _arrays(self) -> ArrayRecord:
         return pack_tensors({"theta": self.state.theta})
 
-    def _messages(self, kind: str, broadcasts: Mapping[str, Broadcast]) -> dict[str, Message]:
+    def _messages(
+        self, kind: str, broadcasts: Mapping[str, Broadcast], state: ServerState
+    ) -> dict[str, Message]:
         """A message for each site that is connected; the others have failed."""
-        study, state = self.study, self.state
-        connected = set(self._grid.get_node_ids())
-        floor = max(0, state.round - 2 * study.checkpoint_every)
+        setup = self.setup
+        connected = setup.nodes(self._grid)
+        floor = max(0, state.round - 2 * setup.checkpoint_every)
         messages = {}
         for name, broadcast in broadcasts.items():
-            node = study.nodes.get(name)
-            if node not in connected:
+            if name not in connected:
                 self._failed[name] = "is not connected"
                 continue
             since = int(state.heard[name]) if name in state.heard else 0
-            terms = replace(study.terms, since=since, floor=floor)
+            terms = replace(setup.terms[name], since=since, floor=floor)
             messages[name] = Message(
                 content=pack_broadcast(broadcast, terms.facts()),
-                dst_node_id=node,
+                dst_node_id=connected[name],
                 message_type=kind,
                 group_id=str(state.round + 1),
-                ttl=study.policy.deadline,
+                ttl=setup.policy.deadline,
             )
         return messages
 
@@ -246,31 +249,37 @@ class Rounds(Strategy):
         for name, message in sent.items():
             reply = by_id.get(message.metadata.message_id)
             if reply is None:
-                late = f"did not answer within {self.study.policy.deadline:g} seconds"
+                late = f"did not answer within {self.setup.policy.deadline:g} seconds"
                 self._failed[name] = late
             elif reply.has_error():
                 self._failed[name] = f"failed: {reply.error.reason}"
-            elif (problem := _problem(reply.content)) is not None:
-                self._failed[name] = problem
             else:
                 answers[name] = reply.content
+        for name, content in list(answers.items()):
+            try:
+                problem = facts_of(content).get("problem")
+            except PotluckError as error:
+                problem = f"sent what cannot be used: {error}"
+            if problem is not None:
+                self._failed[name] = str(problem)[:_LONGEST]
+                del answers[name]
         return answers
 
     def _finished(self, answers: Mapping[str, RecordDict]) -> list[Finished]:
         """The answers that can be used, in the order of the cohort."""
-        study, sites = self.study, {site.name: site for site in self._opened.cohort}
+        setup, sites = self.setup, {site.name: site for site in self._opened.cohort}
         updates: dict[str, Update] = {}
         sat_out = []
         for name, content in answers.items():
             try:
-                if unpack_sat_out(content):
+                if facts_of(content).get("sat_out") is True:
                     sat_out.append(name)
                     continue
                 update = _placed(unpack_update(content, name), self.state.theta)
                 check_arrived(
-                    study.network,
-                    study.recipe,
-                    study.federation,
+                    setup.network,
+                    setup.recipe,
+                    setup.federation,
                     self.state,
                     self._opened,
                     sites[name],
@@ -292,7 +301,7 @@ class Rounds(Strategy):
     def _count_failure(self, needed: int) -> None:
         """A round that does not count; too many in a row end the run."""
         self._tried.append(dict(self._failed))
-        if len(self._tried) > self.study.policy.retries:
+        if len(self._tried) > self.setup.policy.retries:
             reasons = "; ".join(f'"{name}" {why}' for name, why in self._failed.items())
             raise PotluckError(
                 f"round {self.state.round + 1}: fewer than {needed} sites answered, "
@@ -300,34 +309,49 @@ class Rounds(Strategy):
                 "mend the sites, or lower network.minimum, and coordinate again."
             )
 
-    def _models(self, names: Iterable[str]) -> dict[str, Broadcast]:
+    def _models(self, names: Iterable[str], state: ServerState) -> dict[str, Broadcast]:
         """The model as it now is, cut to what each site may see, without what methods add."""
-        sites = {site.name: site for site in self.study.federation.sites}
-        plain = replace(self.state, federated={}, method={})
-        return {name: self._model(sites[name], plain) for name in names}
+        sites = {site.name: site for site in self.setup.federation.sites}
+        return {name: self._model(sites[name], state) for name in names}
 
     def _model(self, site: Site, state: ServerState) -> Broadcast:
-        held = held_entries(self.study.network.layout, site.view) if site.view.private else None
+        held = held_entries(self.setup.network.layout, site.view) if site.view.private else None
         part = state.theta if held is None else state.theta[held.to(state.theta.device)]
         return Broadcast(state.round, 0.0, part, state.buffers)
 
     def _static(self, state: ServerState) -> ServerState:
         """Batch-norm statistics over everybody's samples, for the model as it now is."""
-        federation, policy = self.study.federation, self.study.policy
-        kept, self.state = self.state, state
-        sent = self._messages("query.norm", self._models([s.name for s in federation.sites]))
+        federation, policy = self.setup.federation, self.setup.policy
+        models = self._models([site.name for site in federation.sites], state)
+        sent = self._messages("query.norm", models, state)
         replies = self._grid.send_and_receive(list(sent.values()), timeout=policy.deadline)
-        self.state = kept
+        own = (self.setup.network, state.theta, state.buffers)
+        # What sums look like, from a look at two blank samples (one has no statistics).
+        blank = federation.sites[0].inputs[:1].repeat_interleave(2, 0)
+        shapes = norm_sums(*own, blank)
         sums: list[Tensors] = []
         for name, content in self._answers(sent, replies).items():
-            _, (part,) = unpack(content, ["sums"])
             try:
-                _check_sums(part, state.buffers)
+                _, (part,) = unpack(content, ["sums"])
+                check_alike("the sums of layer inputs", part, shapes)
             except PotluckError as error:
                 self._failed[name] = f"sent what cannot be used: {error}"
                 continue
             sums.append(part)
         if federation.server is not None:
-            model = (self.study.network, state.theta, state.buffers)
-            sums.append(norm_sums(*model, federation.server.inputs))
+            sums.append(norm_sums(*own, federation.server.inputs))
         return replace(state, buffers=static_buffers(state.buffers, sums))
+
+
+def _placed(update: Update, like: Tensor) -> Update:
+    def there(tensors: Tensors) -> Tensors:
+        return {name: tensor.to(like.device) for name, tensor in tensors.items()}
+
+    return replace(
+        update,
+        delta=update.delta.to(like.device),
+        buffers=there(update.buffers),
+        aligned=there(update.aligned),
+        extras=there(update.extras),
+        weights=None if update.weights is None else update.weights.to(like.device),
+    )

@@ -25,6 +25,7 @@ class Terms:
       run:    which run this is; a site keeps its state of each run apart.
       recipe: what all parties agree on, as `potluck.study.recipe` reads it.
       model:  the architecture's name and options.
+      admitted: the digest of what this site declared when it was admitted to the run.
       since:  the last round, counted from 1, whose update from this site counted; 0 for none.
               What the site then kept is what it goes on from.
       floor:  the site need not remember what was before this many rounds.
@@ -33,6 +34,7 @@ class Terms:
     run: str
     recipe: Mapping[str, Any]
     model: Mapping[str, Any]
+    admitted: str = ""
     since: int = 0
     floor: int = 0
 

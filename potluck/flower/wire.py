@@ -73,7 +73,14 @@ def unpack(content: RecordDict, groups: Iterable[str] = ()) -> tuple[dict[str, A
     """
     wanted = list(groups)
     if odd := sorted(set(content) - {_FACTS, *wanted}):
-        raise PotluckError(f'the message has a part "{odd[0]}", which is none of a message\'s parts')
+        raise PotluckError(
+            f'the message has a part "{odd[0]}", which is none of a message\'s parts'
+        )
+    return facts_of(content), [_group(content, name) for name in wanted]
+
+
+def facts_of(content: RecordDict) -> dict[str, Any]:
+    """The facts of a message, whatever else it holds."""
     record = content.get(_FACTS)
     text = record.get(_TEXT) if isinstance(record, ConfigRecord) else None
     try:
@@ -82,7 +89,7 @@ def unpack(content: RecordDict, groups: Iterable[str] = ()) -> tuple[dict[str, A
         facts = None
     if not isinstance(facts, dict):
         raise PotluckError("the message does not say what it is: it has no readable facts")
-    return facts, [_group(content, name) for name in wanted]
+    return facts
 
 
 def pack_broadcast(broadcast: Broadcast, facts: Mapping[str, Any]) -> RecordDict:
@@ -114,9 +121,7 @@ def pack_update(update: Update) -> RecordDict:
         "extras": update.extras,
     }
     content = pack({"samples": update.samples}, groups)
-    content[_METRICS] = MetricRecord(
-        {name: float(value) for name, value in update.metrics.items()}
-    )
+    content[_METRICS] = MetricRecord({name: float(value) for name, value in update.metrics.items()})
     return content
 
 

@@ -12,7 +12,7 @@ def pairwise(teacher: Tensor, student: Tensor, held: Tensor) -> Tensor:
     """Σ_{y ≠ y' ∈ Y} (a_y p_y' − a_y' p_y)², equation (5), without the double sum.
 
     By Lagrange's identity the sum is 2 (‖a‖² ‖p‖² − (a·p)²) over Y, or 2 ‖a‖² ‖r‖² with r the
-    part of p orthogonal to a. That form costs O(|Y|) and rounds to no negative values.
+    part of p orthogonal to a. That form costs O(K) and rounds to no negative values.
 
     Args:
       teacher: (..., K) a: probabilities over Y, 0 elsewhere.

@@ -31,6 +31,7 @@ from potluck.methods.method import (
     Plan,
     SiteData,
 )
+from potluck.methods.potluck import Potluck
 from potluck.methods.ridge_head import RidgeHead
 from potluck.methods.rofl import RoFL
 from potluck.methods.semifl import SemiFL
@@ -56,6 +57,7 @@ METHODS: dict[str, type[Method]] = {
     "fixed-head": FixedHead,
     "label-projection": LabelProjection,
     "likelihood": Likelihood,
+    "potluck": Potluck,
     "ridge-head": RidgeHead,
     "rofl": RoFL,
     "semifl": SemiFL,
@@ -92,6 +94,7 @@ __all__ = [
     "Method",
     "Objective",
     "Plan",
+    "Potluck",
     "RefinedFedUL",
     "RidgeHead",
     "RoFL",

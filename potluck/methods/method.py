@@ -54,6 +54,15 @@ class SiteData:
     names: tuple[str, ...] = ()
 
     @property
+    def classes(self) -> Tensor:
+        """(C,) int64: the classes that can occur here, in the order of the head rows it sends."""
+        held = (self.log_b > -torch.inf).nonzero().flatten()
+        if len(held) == len(self.log_b):
+            return held
+        first_symbol = (self.log_a[:, held] > -torch.inf).int().argmax(0)
+        return held[first_symbol.argsort(stable=True)]
+
+    @property
     def log_proportions(self) -> Tensor:
         """(Z, K) log p(y | z): the class proportions among the samples of each symbol."""
         return torch.log_softmax(self.log_a + self.prior.log(), 1)
@@ -158,18 +167,25 @@ class Arrival:
     """An update as the server sees it arrive.
 
     Args:
-      update:  what the site sent.
-      network: the model with the classes that the site holds.
-      theta:   (P_s,) the site's parameters after its round.
-      classes: (C,) which target classes they score.
-      server:  the server's own data, if any.
+      update:   what the site sent.
+      network:  the model with the classes that the site holds.
+      received: (P_s,) the parameters that the site started from.
+      change:   (P_s,) how it changed them.
+      classes:  (C,) which target classes they score.
+      server:   the server's own data, if any.
     """
 
     update: Update
     network: Network
-    theta: Tensor
+    received: Tensor
+    change: Tensor
     classes: Tensor
     server: SiteData | None
+
+    @property
+    def theta(self) -> Tensor:
+        """(P_s,) the site's parameters after its round."""
+        return self.received + self.change
 
 
 @dataclass(frozen=True)

@@ -1,154 +1,331 @@
-"""prototype"""
+"""`potluck`: one method for every kind of label.
+
+At each site a label is a symbol z with class likelihoods a = A[z] and normaliser b. In a round,
+
+    site     η_i  = softmax(f(x_i))                    by the received model, one pass
+             A, b   the declared view, corrected where η refutes it      (labels/refinement.py)
+             q_i  ∝ A[z_i] ⊙ η_i                       what the label and the model say together
+             q̄_i ← μ q̄_i + (1 − μ) q_i                 beliefs, kept at the site; at first a / Σ a
+             s_i  = [max q̄_i ≥ τ]                      the samples whose class the site is sure of
+
+             loss = mean_i −log (a_i · η_i) / (b · η_i)           likelihood of what was observed
+                  + λ mean_i s_i CE(f(strong(x_i)), q̄_i)          pseudo-labels
+                  + λ' mean_i s̃_i CE(f(x̃_i), q̃_i)                 mixup
+             x̃ = γ x_i + (1−γ) x_j, q̃ and s̃ alike, γ ~ Beta(α, α), j by a shuffle of the batch
+
+             weight = n (w + (1 − w) λ mean_i s_i)     w: what its labels are worth, compared with
+                                                       exact ones        (labels/information.py)
+    server   averages with these weights; rows of the head by least squares over all samples that
+             sites are sure of, where most weight has sites that lack classes   (head_sums.py)
+
+Labels that are certain have q̄ = a; those that say nothing have q = η; so with exact labels this is
+supervised training with mixup, without any it is SemiFL, with candidates it disambiguates them.
+Sites whose samples say nothing yet (no label, not sure) sit out.
+
+A step takes two forward passes, or three where a strong view is set; SemiFL takes two, FedMT three,
+FedPLL-LAAR four. The server learns, besides the update, a site's weight (and with weights =
+"information-per-class" how much it knows of each class); where head is not "averaged", a private
+site also sends G and its rows S of `head_sums`, and so do others as long as the server solves.
+Beliefs, corrected views and everything per sample stay at the site.
+"""
+
 from collections.abc import Sequence
-from dataclasses import dataclass
-from typing import Literal
+from dataclasses import dataclass, replace
+from typing import Literal, get_args
 
 import torch
 from torch import Tensor
 
 from potluck.data.augment import draw_mixup, mixup
+from potluck.errors import PotluckError, one_of
+from potluck.federation import Federation
+from potluck.labels import LabelView
 from potluck.labels.information import worth
+from potluck.labels.refinement import Refined, refined
 from potluck.losses import log_posterior, soft_cross_entropy, view_nll
 from potluck.losses.beliefs import expected_accuracy, initial_beliefs
+from potluck.messages import Tensors
+from potluck.methods import head_sums
 from potluck.methods.augmented import Augment
-from potluck.methods.method import AtServer, Batch, LocalModel, Method, Plan, SiteData
+from potluck.methods.method import Arrival, AtServer, Batch, LocalModel, Method, Plan, SiteData
 from potluck.methods.views import check_views, seen, view_draws
+from potluck.models.network import Layout, Network
 
-STEPS = 20
+Thresholds = Literal["one", "class"]
+Weights = Literal["samples", "information", "information-per-class"]
+Head = Literal["auto", "averaged", "solved"]
+
+# Of the least-squares head; those of `ridge-head`.
+RIDGE, SCALE = 1e-3, 3.0
+# Samples that a declaration is worth that says nothing.
+UNKNOWN = 1.0
+_CHUNK = 1024
+_SILENT = -1e4  # the score of a class that cannot occur; finite, since 0 · ∞ is no number
+
 
 @dataclass(frozen=True)
 class Potluck(Method):
-    fix: float = 0.3
-    mix: float = 0.3
+    """View likelihood, posterior pseudo-labels, mixup; each part can be switched off.
+
+    Args:
+      pseudo:     λ, weight of the cross-entropy to pseudo-labels; 0 for none.
+      mix:        λ', weight of mixup on pseudo-labels; 0 for none.
+      tau:        τ, least certainty of a pseudo-label.
+      thresholds: one τ for all, or lower for classes that are believed less surely than others.
+      momentum:   μ, how much of a belief remains in each round; 0 for none.
+      trust:      how many samples each declared distribution of a view counts for; inf to believe
+                  what was declared.
+      patience:   rounds before a model may refute what a site declared; a site that declared
+                  nothing about its labels does not wait.
+      weights:    what sites count by: samples, what their labels are worth, or that class by class
+                  for the rows of the head.
+      head:       rows of the head are averaged, solved by least squares, or ("auto") solved where
+                  most weight has sites that lack classes.
+      alpha:      both parameters of mixup's Beta distribution.
+      weak:       the view of images that the likelihood and mixup see.
+      strong:     the view that must agree with pseudo-labels; "none" for the weak one.
+    """
+
+    pseudo: float = 1.0
+    mix: float = 1.0
     tau: float = 0.9
-    thresholds: Literal["class", "one"] = "class"
-    targets: Literal["soft", "hard"] = "soft"
+    thresholds: Thresholds = "one"
     momentum: float = 0.5
-    trust: float = 50.0
-    soften: float = 0.01
-    weights: Literal["samples", "site", "class"] = "samples"
+    trust: float = 10.0
+    patience: int = 10
+    weights: Weights = "information"
+    head: Head = "auto"
     alpha: float = 0.75
-    partner: Literal["batch"] = "batch"
-    gate: Literal["sure", "all"] = "sure"
     weak: Augment = "none"
     strong: Augment = "none"
 
-    def check(self, federation):
+    def check(self, federation: Federation) -> None:
+        """Known options; views need images."""
+        for option, known in (("thresholds", Thresholds), ("weights", Weights), ("head", Head)):
+            if getattr(self, option) not in get_args(known):
+                raise PotluckError(
+                    one_of(f"method.{option}", getattr(self, option), get_args(known))
+                )
+        for option in ("tau", "momentum"):
+            if not 0 <= getattr(self, option) <= 1:
+                raise PotluckError(
+                    f"method.{option} is {getattr(self, option)}; it must be from 0 to 1."
+                )
+        for option in ("pseudo", "mix", "trust", "patience"):
+            if not getattr(self, option) >= 0:
+                raise PotluckError(
+                    f"method.{option} is {getattr(self, option)}; it must be at least 0."
+                )
+        if not self.alpha > 0:
+            raise PotluckError(f"method.alpha is {self.alpha}; mixup needs it above 0.")
         check_views({"weak": self.weak, "strong": self.strong}, federation)
 
-    def start(self, site):
+    def start(self, site: SiteData) -> Tensors:
+        """Beliefs by the declared view alone."""
         return {"beliefs": initial_beliefs(site.log_a)[site.symbols]}
 
-    def plan(self, model, site, shared, state, generator):
-        log_eta = model.reference(site.inputs).log_softmax(1)
-        log_a, log_b, metrics = self.refined(site, log_eta)
-        q = log_posterior(log_eta, log_a[site.symbols]).exp()
-        beliefs = self.momentum * state["beliefs"] + (1 - self.momentum) * q
-        certainty, label = beliefs.max(1)
-        sure = certainty >= self.taus(certainty, label, beliefs.shape[1])[label]
-        tells = (log_a != log_b).any(1)[site.symbols]
-        pseudo = self.fix or self.mix
-        pool = (tells | sure if pseudo else tells).nonzero().flatten()
-        targets = beliefs
-        if self.targets == "hard":
-            targets = torch.nn.functional.one_hot(label, beliefs.shape[1]).to(beliefs)
-        metrics["sure"] = float(sure.float().mean())
+    def plan(
+        self,
+        model: LocalModel,
+        site: SiteData,
+        shared: Tensors,
+        state: Tensors,
+        generator: torch.Generator,
+    ) -> Plan:
+        """Beliefs about all samples; train on those that say something."""
+        features, log_eta = _look(model, site.inputs)
+        view = self.corrected(site, log_eta, model.round)
+        log_a = view.log_a[site.symbols]
+        posterior = log_posterior(log_eta, log_a).exp()
+        tells = _tells(view.log_a, view.log_b)[site.symbols]
+        # A label that says nothing leaves nothing to remember.
+        kept = self.momentum * tells.to(posterior).unsqueeze(1)
+        beliefs = kept * state["beliefs"] + (1 - kept) * posterior
+        sure = self.sure(beliefs)
+        pool = (tells | sure if self.pseudo or self.mix else tells).nonzero().flatten()
+
+        tensors = {"beliefs": beliefs, "sure": sure.to(beliefs)}
+        tensors |= {"log_a": view.log_a, "log_b": view.log_b}
+        if self.head != "averaged" and bool(shared.get("solve", True)):
+            known = head_sums.sums(features[sure], beliefs[sure][:, site.classes])
+            tensors |= {_SENT + name: value / max(len(pool), 1) for name, value in known.items()}
+        metrics = {"sure": float(tensors["sure"].mean()), "surprise": float(view.surprise)}
+        if len(view.refuted):
+            metrics["refuted"] = float(view.refuted.to(beliefs).mean())
         if site.truth is not None:
-            metrics["pseudo_label_accuracy"] = float(expected_accuracy(q, site.truth))
-            if sure.any():
-                metrics["sure_accuracy"] = float(expected_accuracy(beliefs[sure], site.truth[sure]))
-        total, each = worth(log_eta, log_a[site.symbols], log_b)
-        metrics["worth"] = float(total)
-        weights = None
-        if self.weights != "samples":
-            lam = max(self.fix, self.mix)
-            m = sure.to(q)
-            n = len(site)
-            site_w = n * total + lam * (1 - total) * m.sum()
-            if self.weights == "site":
-                weights = site_w.expand(1 + q.shape[1]).clone()
-            else:
-                held = site.log_b > -torch.inf
-                rows = (q * (each + lam * (1 - each) * m[:, None])).sum(0)[held]
-                weights = torch.cat([site_w[None], rows]).clamp_min(1e-6)
-            metrics["weight"] = float(site_w)
-        return Plan(pool, {"beliefs": beliefs, "targets": targets, "sure": sure.to(q),
-                           "log_a": log_a, "log_b": log_b}, metrics, weights)
+            metrics["pseudo_label_accuracy"] = float(expected_accuracy(beliefs, site.truth))
+        weights = self.weighed(log_eta, log_a, view.log_b, beliefs, sure)
+        metrics["worth"] = float(weights[0]) / len(site)
+        counts = None if self.weights == "samples" else weights[[0, *(1 + site.classes).tolist()]]
+        return Plan(pool, tensors, metrics, counts)
 
-    def taus(self, certainty, label, K):
+    def corrected(self, site: SiteData, log_eta: Tensor, round_number: int) -> Refined:
+        """The site's view, and how badly what was declared fits the model's predictions."""
+        if self.trust == float("inf"):
+            return Refined.none(site.log_a, site.log_b)
+        unknown = not bool(_tells(site.log_a, site.log_b).any())
+        trust = min(self.trust, UNKNOWN) if unknown else self.trust
+        found = refined(site.log_a, site.log_b, site.prior, site.symbols, log_eta, trust)
+        if unknown or round_number >= self.patience:
+            return found
+        return replace(found, log_a=site.log_a, log_b=site.log_b)
+
+    def sure(self, beliefs: Tensor) -> Tensor:
+        """(N, K) beliefs → (N,) bool: whose class the site is sure of."""
+        certainty, label = beliefs.max(1)
         if self.thresholds == "one":
-            return certainty.new_full((K,), self.tau)
-        count = torch.zeros(K).index_add(0, label, torch.ones_like(certainty))
-        mean = torch.zeros(K).index_add(0, label, certainty) / count.clamp_min(1)
-        return self.tau * mean / mean.max()
+            return certainty >= self.tau - 1e-6
+        zeros = beliefs.new_zeros(beliefs.shape[1])
+        count = zeros.index_add(0, label, torch.ones_like(certainty))
+        mean = zeros.index_add(0, label, certainty) / count.clamp_min(1)
+        return certainty >= self.tau * (mean / certainty.mean()).clamp(max=1)[label] - 1e-6
 
-    def refined(self, site, log_eta):
-        log_a, log_b, z = site.log_a, site.log_b, site.symbols
-        eta = log_eta.exp()
-        Z, K = log_a.shape
-        metrics = {}
-        A = log_a.exp()
-        columns = bool(torch.allclose(A.sum(0), torch.ones(K), atol=1e-4)) and bool((log_b == 0).all()) and Z > 1
-        exactly = bool(((A > 0).sum(1) == 1).all())
-        bags = bool(torch.allclose(A.sum(0), log_b.exp(), atol=1e-4)) and not columns and Z > 1 and not exactly
-        if self.trust == float("inf") or exactly or not (columns or bags):
-            return log_a, log_b, metrics
-        c = (eta.square().sum(1) * K - 1) / (K - 1)
-        if self.gate == "sure":
-            c = (eta.max(1).values >= self.tau).to(eta)
-        if columns:
-            declared = (1 - self.soften) * A + self.soften / Z
-            est = declared
-            for _ in range(STEPS):
-                q = est[z] * eta
-                q = q / q.sum(1, keepdim=True)
-                counts = (self.trust * declared).index_add(0, z, c[:, None] * q)
-                est = counts / counts.sum(0)
-            new, new_b = est.log(), log_b
+    def weighed(
+        self, log_eta: Tensor, log_a: Tensor, log_b: Tensor, beliefs: Tensor, sure: Tensor
+    ) -> Tensor:
+        """(1 + K,) exact labels that the site's samples are worth: all, and of each class."""
+        total, each = worth(log_eta, log_a, log_b)
+        rest = max(self.pseudo, self.mix) * sure.to(beliefs)
+        whole = (total + (1 - total) * rest.clamp(max=1)).sum()
+        if self.weights == "information-per-class":
+            rows = (beliefs * (each + (1 - each) * rest.clamp(max=1).unsqueeze(1))).sum(0)
         else:
-            P = (A * site.prior)
-            share = P.sum(1, keepdim=True)
-            declared = (1 - self.soften) * P / share + self.soften / K
-            est = declared
-            for _ in range(STEPS):
-                q = est[z] * eta / site.prior
-                q = q / q.sum(1, keepdim=True)
-                counts = (self.trust * declared).index_add(0, z, c[:, None] * q)
-                est = counts / counts.sum(1, keepdim=True)
-            new = (est * share / site.prior).log()
-            new_b = new.logsumexp(0)
-        def ll(a, b):
-            return -view_nll(log_eta, a[z], b)
-        dec = (declared.log() if columns else (declared * share / site.prior).log())
-        gain = (c * (ll(new, new_b) - ll(dec, log_b))).sum()
-        metrics["surprise"] = float(gain / len(site))
-        metrics["moved"] = float((est - declared).abs().sum() / declared.sum() / 2)
-        return new, new_b, metrics
+            rows = whole.expand(beliefs.shape[1])
+        # Never 0: an average in which nobody counts is none.
+        return torch.cat([whole.unsqueeze(0), rows]).clamp_min(1e-6)
 
-    def draw(self, site, plan, batches, generator):
-        views = {"weak": self.weak, "strong": self.strong}
-        steps = view_draws(views, site.inputs, batches, generator)
-        shares = draw_mixup(generator, (len(batches),), self.alpha).to(site.inputs.device)
-        for step, (batch, share) in enumerate(zip(batches, shares)):
-            steps[step] |= {"share": share, "partner": torch.randperm(len(batch), generator=generator).to(batch.device)}
+    def draw(
+        self, site: SiteData, plan: Plan, batches: Sequence[Tensor], generator: torch.Generator
+    ) -> list[Tensors]:
+        """The random numbers of the views, and each step's mixing share and shuffle."""
+        steps = view_draws(
+            {"weak": self.weak, "strong": self.strong}, site.inputs, batches, generator
+        )
+        if self.mix:
+            device = site.inputs.device
+            shares = draw_mixup(generator, (len(batches),), self.alpha).to(device)
+            for step, batch, share in zip(steps, batches, shares, strict=True):
+                partner = torch.randperm(len(batch), generator=generator).to(device)
+                step |= {"share": share, "partner": partner}
         return steps
 
-    def loss(self, model, site, plan, batch, shared, state):
-        i, t = batch.index, plan.tensors
-        weak = seen(self.weak, site.inputs[i], batch.draws, "weak")
+    def loss(
+        self,
+        model: LocalModel,
+        site: SiteData,
+        plan: Plan,
+        batch: Batch,
+        shared: Tensors,
+        state: Tensors,
+    ) -> tuple[Tensor, Tensors]:
+        """Likelihood + λ pseudo-labels + λ' mixup; the state keeps the beliefs."""
+        known, index = plan.tensors, batch.index
+        beliefs, sure = known["beliefs"][index], known["sure"][index]
+        absent = torch.where(known["log_b"] > -torch.inf, 0.0, _SILENT)
+        weak = seen(self.weak, site.inputs[index], batch.draws, "weak")
         logits = model(weak)
-        loss = view_nll(logits, t["log_a"][site.symbols[i]], t["log_b"]).mean()
-        gone = torch.where(site.log_b > -torch.inf, 0.0, -1e4)
-        q, sure = t["targets"][i], t["sure"][i]
-        if self.fix:
-            s = logits if self.strong == "none" else model(seen(self.strong, site.inputs[i], batch.draws, "strong"))
-            loss = loss + self.fix * (sure * soft_cross_entropy(s + gone, q)).mean()
+        loss = view_nll(logits, known["log_a"][site.symbols[index]], known["log_b"]).mean()
+        if self.pseudo:
+            if self.strong != "none":
+                logits = model(seen(self.strong, site.inputs[index], batch.draws, "strong"))
+            loss = loss + self.pseudo * (sure * soft_cross_entropy(logits + absent, beliefs)).mean()
         if self.mix:
-            p, share = batch.draws["partner"], batch.draws["share"]
-            mixed = model(mixup(weak, weak[p], share))
-            w = mixup(sure, sure[p], share)
-            loss = loss + self.mix * (w * soft_cross_entropy(mixed + gone, mixup(q, q[p], share))).mean()
-        return loss, {"beliefs": t["beliefs"]}
+            partner, share = batch.draws["partner"], batch.draws["share"]
+            logits = model(mixup(weak, weak[partner], share))
+            target, weight = (mixup(v, v[partner], share) for v in (beliefs, sure))
+            loss = loss + self.mix * (weight * soft_cross_entropy(logits + absent, target)).mean()
+        return loss, {"beliefs": known["beliefs"]}
 
-    def at_server(self):
-        return AtServer(self)
+    def report(self, model: LocalModel, site: SiteData, plan: Plan, state: Tensors) -> Tensors:
+        """The sums of a least-squares head, unless the server does not need them."""
+        return {
+            name.removeprefix(_SENT): value
+            for name, value in plan.tensors.items()
+            if name.startswith(_SENT)
+        }
+
+    def server_start(self, network: Network, federation: Federation) -> Tensors:
+        """Who lacks classes; whether heads are solved; sums over no sites."""
+        if self.head == "averaged":
+            return {}
+        device = federation.sites[0].inputs.device
+        lacking = {site.name: _lacks_classes(site.view) for site in federation.sites}
+        solve = self.head == "solved" or any(lacking.values())
+        kept = {f"lacks.{name}": torch.tensor(lacks) for name, lacks in lacking.items()}
+        kept |= {
+            f"private.{site.name}": torch.tensor(site.view.private) for site in federation.sites
+        }
+        zero = torch.zeros(())
+        kept |= {"solve": torch.tensor(solve), "arriving.lacking": zero, "arriving.all": zero}
+        return {name: value.to(device) for name, value in kept.items()} | head_sums.nothing_yet(
+            network, device
+        )
+
+    def share(self, server: Tensors, site: str) -> Tensors:
+        """Whether sums are needed; a private site is told nothing, and sends them."""
+        if self.head == "averaged" or bool(server[f"private.{site}"]):
+            return {}
+        return {"solve": server["solve"]}
+
+    def receive(self, server: Tensors, arrival: Arrival) -> Tensors:
+        """Add the site's sums, and its weight to those that lack classes or to the others."""
+        update = arrival.update
+        if "gram" not in update.extras:
+            return server
+        weight = float(update.samples if update.weights is None else update.weights[0])
+        server = head_sums.added(server, arrival)
+        lacking = weight * server[f"lacks.{update.site}"]
+        return server | {
+            "arriving.lacking": server["arriving.lacking"] + lacking,
+            "arriving.all": server["arriving.all"] + weight,
+        }
+
+    def conclude(self, server: Tensors, extras: Tensors) -> Tensors:
+        """The sums of this round; and whether most weight has sites that lack classes."""
+        if self.head == "averaged":
+            return server
+        server = head_sums.closed(server)
+        if self.head == "auto" and bool(server["solve"]):
+            most = 2 * server["arriving.lacking"] > server["arriving.all"]
+            server = server | {"solve": most}
+        zero = torch.zeros_like(server["arriving.all"])
+        return server | {"arriving.lacking": zero, "arriving.all": zero}
+
+    def adjust(self, server: Tensors, theta: Tensor, layout: Layout) -> Tensor:
+        """The rows of least squares, where they are to be solved and somebody is sure."""
+        if "gram" not in server or not bool(server["solve"]) or not bool(server["sums"].any()):
+            return theta
+        return head_sums.solved(server, theta, layout, RIDGE, SCALE)
+
+    def at_server(self) -> AtServer:
+        """A server that has data of its own trains on it like a site."""
+        return AtServer(replace(self, head="averaged"))
+
+
+_SENT = "sent."
+
+
+def _look(model: LocalModel, inputs: Tensor) -> tuple[Tensor, Tensor]:
+    """(N, F) features and (N, K) log class posteriors by the received model."""
+    theta, buffers = model.received
+    with torch.no_grad():
+        features = torch.cat(
+            [
+                model.network.inferred_features(theta, buffers, part)
+                for part in inputs.split(_CHUNK)
+            ]
+        )
+        return features, model.network.scores(theta, features).log_softmax(1)
+
+
+def _tells(log_a: Tensor, log_b: Tensor) -> Tensor:
+    """(Z,) bool: the symbols that say something about the class: a is no multiple of b."""
+    held = log_b > -torch.inf
+    relative = torch.where(held, log_a - torch.where(held, log_b, 0.0), 0.0)
+    spread = relative.where(held, -torch.inf).amax(1) - relative.where(held, torch.inf).amin(1)
+    return spread > 1e-6
+
+
+def _lacks_classes(view: LabelView) -> bool:
+    """Whether a site has labels, but none of some class."""
+    return len(view.symbols) > 1 and not bool(view.held.all())

@@ -31,6 +31,7 @@ from potluck.errors import PotluckError
 from potluck.federation import Federation
 from potluck.losses import view_nll
 from potluck.messages import Tensors
+from potluck.methods import head_sums
 from potluck.methods.augmented import Augmented
 from potluck.methods.heads import scores_at_rest
 from potluck.methods.method import Arrival, Batch, LocalModel, Plan, SiteData
@@ -71,12 +72,13 @@ class RidgeHead(Augmented):
     ) -> Plan:
         """All samples; G / n and S / n for the received model."""
         plan = super().plan(model, site, shared, state, generator)
+        classes = site.log_a.softmax(1)[:, site.classes]  # one-hot: each label names a class
         for index in plan.pool.split(_CHUNK):
-            features = _with_one(model, site.inputs[index])
-            sums = features.new_zeros(len(site.log_a), features.shape[1])
-            sums = sums.index_add(0, site.symbols[index], features)
-            for name, part in (("gram", features.T @ features), ("sums", sums)):
-                share = part / len(site)
+            with torch.no_grad():
+                features = model.network.inferred_features(*model.received, site.inputs[index])
+            part = head_sums.sums(features, classes[site.symbols[index]])
+            for name, value in part.items():
+                share = value / len(site)
                 plan.tensors[name] = plan.tensors[name] + share if name in plan.tensors else share
         return plan
 
@@ -95,90 +97,23 @@ class RidgeHead(Augmented):
         return view_nll(logits, log_a, site.log_b).mean(), state
 
     def report(self, model: LocalModel, site: SiteData, plan: Plan, state: Tensors) -> Tensors:
-        """G / n, and the rows S_y / n of the site's labels in its own order.
-
-        Rows are named by their number, as the engine takes the mean of equal names, and sites
-        differ in their number of labels. The mean of rows means nothing and is not used.
-        """
-        return {"gram": plan.tensors["gram"], _rows(len(site.log_a)): plan.tensors["sums"]}
+        """G / n, and the rows S_y / n of the site's classes in its own order."""
+        return plan.tensors
 
     def server_start(self, network: Network, federation: Federation) -> Tensors:
-        """Sums over no sites; and the class of each label of each site."""
-        shapes = dict(zip(network.layout.names, network.layout.shapes, strict=True))
-        classes, features = shapes["head.weight"]
-        device, dtype = federation.sites[0].inputs.device, network.initial()[0].dtype
-        labels = {
-            f"classes.{site.name}": site.view.codebook.argmax(1).to(device)
-            for site in federation.sites
-        }
-        return labels | {
-            "arriving.gram": torch.zeros(features + 1, features + 1, device=device, dtype=dtype),
-            "arriving.sums": torch.zeros(classes, features + 1, device=device, dtype=dtype),
-        }
+        """Sums over no sites."""
+        return head_sums.nothing_yet(network, federation.sites[0].inputs.device)
 
     def receive(self, server: Tensors, arrival: Arrival) -> Tensors:
-        """Add what the site sent; its rows go where its classes are."""
-        extras, samples = arrival.update.extras, arrival.update.samples
-        classes = server[f"classes.{arrival.update.site}"]
-        rows = samples * extras[_rows(len(classes))]
-        arriving = {
-            "arriving.gram": server["arriving.gram"] + samples * extras["gram"],
-            "arriving.sums": server["arriving.sums"].index_add(0, classes, rows),
-        }
-        return server | arriving
+        """Add what the site sent."""
+        return head_sums.added(server, arrival)
 
     def conclude(self, server: Tensors, extras: Tensors) -> Tensors:
-        """The sums of this round, from which `adjust` solves; the next round's start at 0."""
-        gram, sums = server["arriving.gram"], server["arriving.sums"]
-        return server | {
-            "arriving.gram": torch.zeros_like(gram),
-            "arriving.sums": torch.zeros_like(sums),
-            "gram": gram,
-            "sums": sums,
-        }
+        """The sums of this round, from which `adjust` solves."""
+        return head_sums.closed(server)
 
     def adjust(self, server: Tensors, theta: Tensor, layout: Layout) -> Tensor:
         """The rows of least squares, for the classes that some site of the round holds."""
         if "gram" not in server:
             return theta
-        parts = layout.unflatten(theta)
-        size = parts["head.weight"].shape[1] + ("head.bias" in parts)
-        rows = self.scale * least_squares(
-            server["gram"][:size, :size], server["sums"][:, :size], self.ridge
-        )
-        held = server["sums"][:, -1] > 0  # the feature that is 1 counts samples
-        features = parts["head.weight"].shape[1]
-        new = {"head.weight": rows[:, :features]}
-        if "head.bias" in parts:
-            new["head.bias"] = rows[:, features]
-        for name, values in new.items():
-            keep = held.view(-1, *(1 for _ in values.shape[1:]))
-            parts[name] = torch.where(keep, values.to(theta.dtype), parts[name])
-        return layout.flatten(parts)
-
-
-def least_squares(gram: Tensor, sums: Tensor, ridge: float) -> Tensor:
-    """Rows w_y = (G + λ s̄ I)⁻¹ S_y with s̄ the mean of G's diagonal.
-
-    Args:
-      gram:  (F, F) G = Σ φ φᵀ over all samples.
-      sums:  (K, F) S_y = Σ φ over the samples of each class.
-      ridge: λ.
-
-    Returns:
-      (K, F) the rows, in float64.
-    """
-    g = gram.double()
-    damped = g + ridge * g.diagonal().mean() * torch.eye(len(g), dtype=g.dtype, device=g.device)
-    return torch.cholesky_solve(sums.double().T, torch.linalg.cholesky(damped)).T
-
-
-def _with_one(model: LocalModel, inputs: Tensor) -> Tensor:
-    """(B, F + 1) features of the received model, and a 1."""
-    with torch.no_grad():
-        features = model.network.inferred_features(*model.received, inputs)
-    return torch.cat([features, features.new_ones(len(features), 1)], 1)
-
-
-def _rows(count: int) -> str:
-    return f"sums of {count} labels"
+        return head_sums.solved(server, theta, layout, self.ridge, self.scale)

@@ -92,6 +92,7 @@ class Page:
             f"<div><dt>{escape(name)}</dt><dd>{escape(value)}</dd></div>"
             for name, value in self.headline
         )
+        numbers = f'<dl class="headline">{numbers}</dl>' if numbers else ""
         notes = "".join(f'<p class="note">{escape(note)}</p>' for note in self.notes)
         body = "\n".join(_section(i, section) for i, section in enumerate(sections))
         return f"""<!doctype html>
@@ -110,7 +111,7 @@ class Page:
 </header>
 <nav aria-label="Contents"><ul>{links}</ul></nav>
 <main id="main">
-<dl class="headline">{numbers}</dl>
+{numbers}
 {notes}
 {body}
 </main>
@@ -142,7 +143,8 @@ def _block(block: Block, name: str, section: str) -> str:
         case Download(label, file, data):
             return f'<p><a download="{escape(file)}" href="{escape(data)}">{escape(label)}</a></p>'
         case Folded(summary, content):
-            return f"<details><summary>{escape(summary)}</summary>{_block(content, name, section)}</details>"
+            inner = _block(content, name, section)
+            return f"<details><summary>{escape(summary)}</summary>{inner}</details>"
         case Table():
             return block.html()
         case Picture(title, figure, caption, alt):

@@ -6,7 +6,6 @@ import numpy as np
 
 from potluck.report.figures.classes import class_accuracy
 from potluck.report.figures.correspondence import spaces
-from potluck.report.figures.lines import median
 from potluck.report.run import ABSENT, SAT_OUT, TOOK_PART, Numbers, Run
 
 # Where a rule becomes true; chosen so that healthy runs of the examples stay quiet.
@@ -15,6 +14,7 @@ LOW_CLASS = 0.5
 FAR = 4.0
 RISE = 1.5
 SHORT = 0.5
+AGAINST = -0.05
 SURE = 0.6
 
 
@@ -78,13 +78,13 @@ def _participation(run: Run) -> Iterator[str]:
 
 
 def _pull(run: Run) -> Iterator[str]:
-    table = run.updates.get("contribution")
+    table = run.updates.get("agreement")
     if table is None:
         return
-    against = [name for name, value in _means(run, table).items() if value < 0]
+    against = [name for name, value in _means(run, table).items() if value < AGAINST]
     if against:
         yield (
-            "Pulled against the other sites on average (a negative contribution in the second half "
+            f"Pulled against the other sites (a mean agreement below {AGAINST} in the second half "
             f"of the run): {_listed(against)}. Their labels, or the meaning declared for them, may "
             "be wrong, or their data very different."
         )
@@ -106,9 +106,10 @@ def _losses(run: Run) -> Iterator[str]:
     if table is None or len(run.history) < 8:
         return
     quarter = len(run.history) // 4
-    first, last = median(table[:, :quarter].T), median(table[:, -quarter:].T)
-    with np.errstate(invalid="ignore"):
-        rising = np.flatnonzero((last > RISE * first) & (first > 0))
+    parts = table[:, :quarter], table[:, -quarter:]
+    both = np.flatnonzero(np.all([np.isfinite(part).any(1) for part in parts], axis=0))
+    first, last = (np.nanmedian(part[both], axis=1) for part in parts)
+    rising = both[(last > RISE * first) & (first > 0)]
     if len(rising):
         yield (
             "Training loss rose by half or more from the first to the last quarter of the run: "

@@ -113,15 +113,16 @@ class Run:
 
     @cached_property
     def participation(self) -> NDArray[np.int64]:
-        """(sites, R): whether a site took part, sat out, was absent, or was not chosen."""
+        """(sites, R): whether a site took part, sat out, was absent, or was not chosen.
+
+        Absent is, over a network, a site that was chosen and did not answer.
+        """
         row = {site: i for i, site in enumerate(self.sites)}
         table = np.full((len(self.sites), len(self.history)), NOT_CHOSEN)
         for r, record in enumerate(self.history):
             for site in record["cohort"]:
-                took_part = site in record["sites"]
-                table[row[site], r] = TOOK_PART if took_part else SAT_OUT
-            for site in record.get("absent", ()):
-                table[row[site], r] = ABSENT
+                out = SAT_OUT if site in record["sat_out"] else ABSENT
+                table[row[site], r] = TOOK_PART if site in record["sites"] else out
         return table
 
     def tested(self, name: Literal["accuracy", "loss"]) -> tuple[Numbers, Numbers]:

@@ -44,17 +44,19 @@ class Table:
             for name, word in zip(self.columns, words, strict=False)
         )
         rows = [_html_row(row, words) for row in cells]
-        caption = f"<caption>{escape(self.caption)}</caption>" if self.caption else ""
+        label = escape(self.caption or ", ".join(self.columns), quote=True)
+        caption = f'<p class="caption">{escape(self.caption)}</p>' if self.caption else ""
         body = "\n".join(rows)
         return (
-            f'<div class="scroll"><table>{caption}<thead><tr>{head}</tr></thead>\n'
+            f'{caption}<div class="scroll" role="region" tabindex="0" aria-label="{label}">'
+            f"<table><thead><tr>{head}</tr></thead>\n"
             f"<tbody>{body}</tbody></table></div>"
         )
 
     def markdown(self) -> str:
         """A table as GitHub reads it; the best cells are bold."""
         lines = [
-            _markdown_row(self.columns),
+            _markdown_row([_escaped(name, "|") for name in self.columns]),
             _markdown_row(["---", *["---:"] * (len(self.columns) - 1)]),
         ]
         for row in self.cells():
@@ -94,6 +96,7 @@ def latex_text(text: str) -> str:
     special = {c: "\\" + c for c in "&%$#_{}"}
     special |= {"\\": r"\textbackslash{}", "~": r"\textasciitilde{}", "^": r"\textasciicircum{}"}
     special |= {"±": r"$\pm$", "−": "$-$", "<": "$<$", ">": "$>$", "×": r"$\times$"}
+    special |= {"†": r"$^\dagger$", "≥": r"$\geq$", "–": "--"}
     return "".join(special.get(character, character) for character in text)
 
 

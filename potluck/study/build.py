@@ -5,10 +5,11 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import torch
+from torch import Tensor
 
 from potluck.engines import ENGINES, Engine, Graphed, Recipe
 from potluck.errors import PotluckError
-from potluck.federation import Federation
+from potluck.federation import Federation, Site
 from potluck.labels import LabelSpace
 from potluck.messages import Tensors
 from potluck.models import build, draw_rows
@@ -50,12 +51,14 @@ def prepare(study: Study) -> Prepared:
     federation, columns = load_federation(study)
     recipe = make_recipe(study)
     recipe.check(federation)
-    network = make_network(study, federation, (input_sums(site.inputs) for site in federation.sites))
+    network = make_network(
+        study, federation, (input_sums(site.inputs) for site in federation.sites)
+    )
     engine = make(ENGINES, study.run.engine)
     if isinstance(engine, Graphed) and device.type != "cuda":
         raise PotluckError(
             'run.engine is "graphed", which needs a GPU, but the study runs on the CPU; use '
-            '"sequential" or "stacked".'
+            '"auto", "stacked" or "sequential".'
         )
     return Prepared(federation.to(device), recipe, network, engine, device, columns)
 
@@ -72,6 +75,13 @@ def load_federation(study: Study) -> tuple[Federation, tuple[str, ...] | None]:
         return simulate(study.simulation, study.seed, folder), None
     assert study.federation is not None
     return _from_site_files(study.federation, folder)
+
+
+def load_test(study: Study) -> tuple[Tensor, Tensor] | None:
+    """The test set of a study, if it has one; sites' data is not looked at."""
+    if study.federation is not None:
+        return own_data(study.federation, Path(study.folder), {})[1]
+    return load_federation(study)[0].test
 
 
 def study_classes(path: Path | None, site: Path) -> LabelSpace:
@@ -107,22 +117,45 @@ def choose_device(study: Study) -> torch.device:
 def _from_site_files(
     real: RealFederation, folder: Path
 ) -> tuple[Federation, tuple[str, ...] | None]:
+    if not real.sites:
+        raise PotluckError(
+            "federation.sites is empty: list the sites' files to train here, or train over a "
+            "network: potluck coordinate."
+        )
     space = LabelSpace(tuple(real.classes))
     loaded = [load_site(folder / file, space) for file in real.sites]
     _check_names([site.name for site, _ in loaded], real.sites)
-    server = None if real.server is None else load_site(folder / real.server, space)
-    columns = {site.name: names for site, names in [*loaded, *([server] if server else [])]}
-    test = None
+    columns = {site.name: names for site, names in loaded}
+    server, test = own_data(real, folder, columns)
+    sites = [site for site, _ in loaded]
+    return Federation.of(sites, server, test), next(iter(columns.values()))
+
+
+def own_data(
+    real: RealFederation, folder: Path, columns: dict[str, tuple[str, ...] | None]
+) -> tuple[Site | None, tuple[Tensor, Tensor] | None]:
+    """What the server itself has: data of its own, and a test set.
+
+    Args:
+      real:    what the study says.
+      folder:  what paths are relative to.
+      columns: the input columns of each site; those of the server's tables are added, and all
+               must agree.
+    """
+    space = LabelSpace(tuple(real.classes))
+    server, test = None, None
+    if real.server is not None:
+        server, names = load_site(folder / real.server, space)
+        columns[server.name] = names
     if real.test is not None:
         with about("federation.test"):
-            inputs, labels, columns["the test set"] = real.test.read(folder)
-            if labels is None:
+            held = real.test.read(folder)
+            columns["the test set"] = held.columns
+            if held.labels is None:
                 raise PotluckError("the test set needs labels; say where they are.")
-            test = (inputs, space.encode(labels))
-    _check_columns(columns)
-    sites = [site for site, _ in loaded]
-    own = None if server is None else server[0]
-    return Federation.of(sites, own, test), next(iter(columns.values()))
+            test = (held.inputs, space.encode(held.labels))
+    check_columns(columns)
+    return server, test
 
 
 def _check_names(names: Sequence[str], files: Sequence[str]) -> None:
@@ -135,8 +168,10 @@ def _check_names(names: Sequence[str], files: Sequence[str]) -> None:
             )
 
 
-def _check_columns(columns: Mapping[str, tuple[str, ...] | None]) -> None:
+def check_columns(columns: Mapping[str, tuple[str, ...] | None]) -> None:
     """All tables must have the same columns in the same order, or inputs would be mixed up."""
+    if not columns:
+        return
     (first, expected), *others = columns.items()
     for name, found in others:
         if found == expected:

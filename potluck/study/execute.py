@@ -32,6 +32,18 @@ def run_study(study: Study, prepared: Prepared, out: Path, on_round: OnRound) ->
     return _go_on(study, prepared, folder, state, on_round)
 
 
+def run_name(study: Study, *more: object) -> str:
+    """A folder name for a run: the study's name and whatever else in plain letters, and its hash.
+
+    Args:
+      study: the study.
+      more:  what else to say, where many runs lie side by side.
+    """
+    words = " ".join(map(str, (study.name, *more))).lower()
+    plain = "".join(c if c.isalnum() else " " for c in words).split()
+    return "-".join([*(plain or ["study"]), study.hash()[:8]])
+
+
 def open_run(out: Path) -> tuple[Study, RunFolder]:
     """The study of a run folder, and the folder."""
     folder = RunFolder.open(out)
@@ -52,13 +64,19 @@ def resume_run(
     """
     if folder.finished:
         raise PotluckError(f"{folder.path}: this run is finished; there is nothing to resume.")
+    state = last_state(study, prepared, folder, skip)
+    return _go_on(study, prepared, folder, state, on_round)
+
+
+def last_state(study: Study, prepared: Prepared, folder: RunFolder, skip: int = 0) -> ServerState:
+    """Where a run goes on from; its history ends there too. See `resume_run`."""
     if checkpoint.available(folder.checkpoints):
         state = checkpoint.load(folder.checkpoints, study.hash(), prepared.device, skip)
     else:
         # Stopped before the first checkpoint: nothing is lost by starting over.
         state = start(prepared.network, prepared.recipe, prepared.federation, prepared.device)
     folder.truncate_history(state.round)
-    return _go_on(study, prepared, folder, state, on_round)
+    return state
 
 
 def _go_on(
@@ -66,24 +84,36 @@ def _go_on(
 ) -> Trained:
     if study.run.threads is not None:
         torch.set_num_threads(study.run.threads)
-    rounds, every = prepared.recipe.rounds, study.run.checkpoint_every
     write_inventory(folder.path, take_inventory(prepared.federation))
-
-    def keep(state: ServerState, record: Record) -> None:
-        folder.append(record)
-        if state.round % every == 0 or state.round == rounds:
-            checkpoint.save(state, study.hash(), folder.checkpoints)
-        on_round(record)
-
     state = run(
         prepared.network,
         prepared.recipe,
         prepared.federation,
         prepared.engine,
         state,
-        keep,
+        keeping(study, folder, on_round),
         study.run.evaluate_every,
     )
+    return conclude(study, prepared, folder, state)
+
+
+def keeping(
+    study: Study, folder: RunFolder, on_round: OnRound
+) -> Callable[[ServerState, Record], None]:
+    """What to do after each round: write its record, and perhaps a checkpoint."""
+    every = study.run.checkpoint_every
+
+    def keep(state: ServerState, record: Record) -> None:
+        folder.append(record)
+        if state.round % every == 0 or state.round == study.rounds:
+            checkpoint.save(state, study.hash(), folder.checkpoints)
+        on_round(record)
+
+    return keep
+
+
+def conclude(study: Study, prepared: Prepared, folder: RunFolder, state: ServerState) -> Trained:
+    """Examine the final model and write it; from then on the run is finished."""
     trained = Trained(prepared.federation.space, prepared.network, state, folder.history())
     write_outcome(folder.path, take_outcome(trained, prepared.federation))
     columns = None if prepared.columns is None else list(prepared.columns)
@@ -91,9 +121,14 @@ def _go_on(
         trained,
         model=study.model,
         input_shape=tuple(prepared.federation.sites[0].inputs.shape[1:]),
-        made={"study": study.name, "method": study.method["name"], "columns": columns},
+        made={
+            "study": study.name,
+            "method": study.method["name"],
+            "columns": columns,
+            "inputs": str(prepared.federation.sites[0].inputs.dtype).removeprefix("torch."),
+        },
     )
     return trained
 
 
-__all__ = ["OnRound", "open_run", "prepare", "resume_run", "run_study"]
+__all__ = ["OnRound", "open_run", "prepare", "resume_run", "run_name", "run_study"]

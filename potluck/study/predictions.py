@@ -16,7 +16,7 @@ from potluck.data.readers.tables import read_table
 from potluck.engines import Evaluation
 from potluck.errors import PotluckError
 from potluck.labels import LabelSpace, LabelView
-from potluck.study.build import load_federation
+from potluck.study.build import load_test
 from potluck.study.execute import open_run
 from potluck.study.explain import about
 from potluck.study.runfolder import RunFolder
@@ -31,6 +31,8 @@ def predict_file(
 ) -> tuple[int, tuple[str, ...]]:
     """Predict for the samples of a file and write a CSV: label, then every label's probability.
 
+    Where each sample is an image file of its own, the first column has the file's name.
+
     Args:
       run:  a finished run folder.
       data: a table, an NPZ file, a folder of images, or a site file.
@@ -40,16 +42,17 @@ def predict_file(
     Returns:
       the number of predictions, and the names of the labels.
     """
-    _check_writable(out)
+    check_writable(out, "a CSV file")
     folder = RunFolder.open(run)
     trained = folder.load_model()
-    inputs = read_inputs(folder, data)
+    inputs, files = read_inputs(folder, data)
     names, probabilities = trained.space, trained.probabilities(inputs)
     if site is not None:
         view = site_view(site, trained.space)
         names, probabilities = view.symbols, view.project(probabilities)
     best = [names.names[k] for k in probabilities.argmax(1).tolist()]
-    columns = {"prediction": pa.array(best)}
+    columns = {} if files is None else {"file": pa.array(files)}
+    columns["prediction"] = pa.array(best)
     for name, column in zip(names, probabilities.T.numpy(), strict=True):
         columns[f"p({name})"] = pa.array(np.round(column.astype(np.float64), 6))
     try:
@@ -72,12 +75,12 @@ def evaluate_run(run: Path, site: Path | None) -> tuple[Evaluation, tuple[str, .
     study, folder = open_run(run)
     trained = folder.load_model()
     if site is None:
-        federation, _ = load_federation(study)
-        if federation.test is None:
+        test = load_test(study)
+        if test is None:
             raise PotluckError(
                 f"{run}: the study has no test set; give a site file with labels: --data site.toml"
             )
-        return trained.evaluate(*federation.test), trained.space.names
+        return trained.evaluate(*test), trained.space.names
     kind = read_site_file(site).view.kind
     if kind in ("unlabeled", "candidates"):
         raise PotluckError(
@@ -117,16 +120,19 @@ def site_view(site: Path, space: LabelSpace) -> LabelView:
     return loaded.view
 
 
-def read_inputs(folder: RunFolder, data: Path) -> Tensor:
+def read_inputs(folder: RunFolder, data: Path) -> tuple[Tensor, tuple[str, ...] | None]:
     """The samples of a file, checked against what the run's model takes.
 
     Args:
       folder: the run.
       data:   a table, an NPZ file, a folder of images, or a site file.
+
+    Returns:
+      (N, ...) samples, and the name of each one's own file; None where all lie in one.
     """
     facts = folder.model_facts()
     shape, wanted = facts["input_shape"], facts["made"]["columns"]
-    columns = None
+    columns = files = None
     if data.suffix.lower() in TABLES:
         with about(f"the model takes {_listed(wanted)}"):
             table = read_table(data, features=wanted)
@@ -136,9 +142,10 @@ def read_inputs(folder: RunFolder, data: Path) -> Tensor:
     elif data.is_dir():
         size = (shape[1], shape[2]) if len(shape) == 3 else None
         mode: Literal["L", "RGB"] = "L" if shape[0] == 1 else "RGB"
-        inputs = read_images(data, label=None, size=size, mode=mode).inputs
+        images = read_images(data, label=None, size=size, mode=mode)
+        inputs, files = images.inputs, images.files
     elif data.suffix == ".toml" and is_site_file(data):
-        inputs, _, columns = read_site_file(data).data.read(data.parent)
+        inputs, _, columns, files = read_site_file(data).data.read(data.parent)
     elif not data.exists():
         raise PotluckError(f"{data}: there is no such file or folder.")
     else:
@@ -147,13 +154,18 @@ def read_inputs(folder: RunFolder, data: Path) -> Tensor:
             "file (.toml)."
         )
     _check_inputs(folder, inputs, columns, data)
-    return inputs
+    return inputs, files
 
 
-def _check_writable(out: Path) -> None:
-    """Find out before the work, not after."""
+def check_writable(out: Path, what: str) -> None:
+    """Find out before the work, not after.
+
+    Args:
+      out:  the file to write.
+      what: the kind of file, for the message.
+    """
     if out.is_dir():
-        raise PotluckError(f"--out {out} is a folder; give the name of a CSV file.")
+        raise PotluckError(f"--out {out} is a folder; give the name of {what}.")
     if not out.parent.is_dir():
         raise PotluckError(f"--out {out}: there is no folder {out.parent}; make it first.")
 

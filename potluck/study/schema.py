@@ -12,6 +12,7 @@ from pydantic import (
     ConfigDict,
     Field,
     NonNegativeFloat,
+    NonNegativeInt,
     PositiveFloat,
     PositiveInt,
     ValidationError,
@@ -77,14 +78,18 @@ class Run(Section):
     @field_validator("engine", mode="before")
     @classmethod
     def _engine(cls, given: Any) -> dict[str, Any]:
-        return complete("run.engine", "engine", ENGINES, given, "sequential")
+        return complete("run.engine", "engine", ENGINES, given, "auto")
 
 
 class RealFederation(Section):
-    """Sites with data of their own, each described by a site file."""
+    """Sites with data of their own, each described by a site file.
+
+    Over a network (`potluck coordinate`) the coordinator has no site files: `sites` may be left
+    out.
+    """
 
     classes: list[str] = Field(min_length=2)
-    sites: list[str] = Field(min_length=1)
+    sites: list[str] = Field(default_factory=list)
     server: str | None = None
     test: DataSource | None = None
 
@@ -93,6 +98,22 @@ class RealFederation(Section):
     def _distinct(cls, classes: list[str]) -> list[str]:
         with about("federation.classes"):
             return list(LabelSpace(tuple(classes)))
+
+
+class Network(Section):
+    """How `potluck coordinate` deals with sites that come late, hang or fail.
+
+    `sites` names those that may take part, in the order in which updates are averaged: all that
+    have keys when left out. Training starts when `start` of them are there (all when left out); a
+    round waits at most `deadline` seconds for answers, needs `minimum` of them to count, and is
+    tried again up to `retries` times before the run stops.
+    """
+
+    sites: list[str] | None = Field(default=None, min_length=1)
+    start: PositiveInt | None = None
+    deadline: PositiveFloat = 600.0
+    minimum: PositiveInt = 1
+    retries: NonNegativeInt = 3
 
 
 class Study(Section):
@@ -114,6 +135,7 @@ class Study(Section):
     run: Run = Run()
     simulation: Simulation | None = None
     federation: RealFederation | None = None
+    network: Network = Network()
     folder: str = "."
 
     @field_validator("model", mode="before")
@@ -146,8 +168,9 @@ class Study(Section):
         return self.model_dump(mode="json")
 
     def hash(self) -> str:
-        """Tells studies apart; where their files lie does not count."""
-        return hash_of({key: value for key, value in self.resolved().items() if key != "folder"})
+        """Tells studies apart; where their files lie, and how failures are met, do not count."""
+        aside = ("folder", "network")
+        return hash_of({key: value for key, value in self.resolved().items() if key not in aside})
 
 
 def read_study(path: Path, overrides: Sequence[str] = (), scale: str | None = None) -> Study:

@@ -1,11 +1,13 @@
 """The site file: where one site's data is, and what its labels mean."""
 
+import math
 import tomllib
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Annotated, Any, Literal, NamedTuple
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError
+import torch
+from pydantic import BaseModel, ConfigDict, Field, PositiveInt, ValidationError
 from torch import Tensor
 
 from potluck.data.readers._npz import npz_names
@@ -29,11 +31,13 @@ class Loaded(NamedTuple):
       inputs:  (N, ...) samples.
       labels:  what is written about each, or None.
       columns: names of the input columns of a table; None for images and arrays.
+      files:   names of the images' files; None for tables and arrays.
     """
 
     inputs: Tensor
     labels: Any
     columns: tuple[str, ...] | None = None
+    files: tuple[str, ...] | None = None
 
 
 class Source(BaseModel):
@@ -43,17 +47,24 @@ class Source(BaseModel):
 
 
 class TableSource(Source):
-    """A CSV or Parquet file: `label` names the label column, `features` the input columns."""
+    """A CSV or Parquet file: `label` names the label column, `features` the input columns.
+
+    With image = [channels, height, width], the columns are the pixels (0 to 255) of an image, row
+    after row.
+    """
 
     kind: Literal["table"]
     path: str
     label: str | None = None
     features: list[str] | None = None
     separator: str | None = None
+    image: tuple[PositiveInt, PositiveInt, PositiveInt] | None = None
 
     def read(self, folder: Path) -> Loaded:
         """Read the table; paths are relative to `folder`."""
         table = read_table(folder / self.path, self.features, self.label, self.separator)
+        if self.image is not None:
+            return Loaded(_as_images(table.features, self.image), table.labels)
         return Loaded(table.features, table.labels, table.columns)
 
 
@@ -79,7 +90,7 @@ class ImageSource(Source):
             size=self.size,
             mode=self.mode,
         )
-        return Loaded(samples.inputs, samples.labels)
+        return Loaded(samples.inputs, samples.labels, files=samples.files)
 
 
 class ArraySource(Source):
@@ -102,11 +113,17 @@ DataSource = Annotated[TableSource | ImageSource | ArraySource, Field(discrimina
 
 
 class SiteFile(BaseModel):
-    """One site: its name, its data and its view."""
+    """One site: its name, its data and its view.
+
+    `classes` are the target classes of the study that the site takes part in, so that the file can
+    be checked without the study (`potluck join`). Where both are there, they must agree. A private
+    site leaves them out: it knows its own.
+    """
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 
     name: str = Field(min_length=1)
+    classes: list[str] | None = Field(default=None, min_length=2)
     data: DataSource
     view: DeclaredView
 
@@ -148,6 +165,11 @@ def load_site(path: Path, space: LabelSpace) -> tuple[Site, tuple[str, ...] | No
     """
     declared = read_site_file(path)
     with about(f'{path}: site "{declared.name}"'):
+        if declared.classes is not None and tuple(declared.classes) != space.names:
+            raise PotluckError(
+                f"classes are {', '.join(declared.classes)}, but those of the study are "
+                f"{', '.join(space.names)}; write the same ones in the same order."
+            )
         loaded = declared.data.read(path.parent)
         if loaded.labels is None and declared.view.reads_labels:
             raise PotluckError(
@@ -157,6 +179,20 @@ def load_site(path: Path, space: LabelSpace) -> tuple[Site, tuple[str, ...] | No
         view, observed = declared.view.view(space, loaded.labels, path.parent)
     with about(path):
         return Site.of(declared.name, loaded.inputs, view, observed), loaded.columns
+
+
+def _as_images(pixels: Tensor, shape: tuple[int, int, int]) -> Tensor:
+    """(N, C·H·W) numbers → (N, C, H, W) uint8 images."""
+    if pixels.shape[1] != math.prod(shape):
+        raise PotluckError(
+            f"data.image is {' × '.join(map(str, shape))}, {math.prod(shape)} pixels, but the "
+            f"table has {pixels.shape[1]} input columns; correct it, or list the columns in "
+            "data.features."
+        )
+    images = pixels.to(torch.uint8)
+    if not torch.equal(images.to(pixels.dtype), pixels):
+        raise PotluckError("data.image: pixels must be whole numbers from 0 to 255.")
+    return images.view(-1, *shape)
 
 
 def read_toml(path: Path) -> dict[str, Any]:

@@ -151,6 +151,7 @@ def _shown(record: Record) -> dict[str, Any]:
         "validation": record.get("validation"),
         "cohort": record["cohort"],
         "sat_out": record["sat_out"],
+        "failed": record.get("failed", {}),
         "sites": record["sites"],
     }
 
@@ -162,21 +163,27 @@ def _sites(
 ) -> list[dict[str, Any]]:
     """Every site that is known of, in the order in which it was first heard of.
 
-    A site that nobody keeps an eye on, as in a run on one machine, is present.
+    A site of which `presence.json` does not tell is present, as all are in a run on one machine,
+    unless it failed to answer in the latest round.
     """
     facts = {site["name"]: site for site in brought}
     cohorts = _in_order(name for record in history for name in record["cohort"])
     trained = _in_order(name for record in history for name in record["sites"])
-    here = Presence(present=True, since="")
+    failed = history[-1].get("failed", {}) if history else {}
     return [
         {
             "name": name,
             "server": facts[name]["server"] if name in facts else name not in {*presence, *cohorts},
             "labels": _labels(facts.get(name)),
-            **asdict(presence.get(name, here)),
+            **asdict(presence.get(name) or _heard_of(name, failed)),
         }
         for name in _in_order([*facts, *presence, *cohorts, *trained])
     ]
+
+
+def _heard_of(name: str, failed: Mapping[str, str]) -> Presence:
+    """The presence of a site of which only the latest round tells."""
+    return Presence(present=name not in failed, since="", reason=failed.get(name, ""))
 
 
 def _labels(facts: Mapping[str, Any] | None) -> str:

@@ -10,7 +10,10 @@ from potluck.data.makers import candidates as candidate_makers
 from potluck.data.makers import noise
 from potluck.data.readers.digits import digits
 from potluck.engines import Stacked, run, start
+from potluck.engines.compiled import compiled, traced
+from potluck.engines.program import Program, Programs, Room
 from potluck.engines.sequential import Sequential
+from potluck.engines.stacked import groups
 from potluck.federated import FEDERATED
 from potluck.models import build
 from potluck.models.network import Network
@@ -101,9 +104,18 @@ def trained(engine, model, recipe, federation):
     return state, records
 
 
-def assert_agree(recipe, federation, model, group=64):
+def stacked(prepare, group=64):
+    """The stacked engine with steps that are prepared in some way."""
+    engine = Stacked(group)
+    engine._programs = Programs(Program, prepare)
+    return engine
+
+
+def assert_agree(recipe, federation, model, engine=None):
     reference, expected = trained(Sequential(), model, recipe, federation)
-    state, found = trained(Stacked(group), model, recipe, federation)
+    engine = engine or Stacked()
+    state, found = trained(engine, model, recipe, federation)
+    assert not engine.remarks
     torch.testing.assert_close(state.theta, reference.theta, rtol=1e-9, atol=1e-10)
     for name, value in reference.buffers.items():
         torch.testing.assert_close(state.buffers[name], value, rtol=1e-9, atol=1e-10)
@@ -141,7 +153,7 @@ def test_every_way_to_train_locally_agrees(local, federation):
 
 def test_small_groups_agree(federation):
     recipe = pl.Recipe(rounds=2, local=pl.LocalTraining(batch_size=8))
-    assert_agree(recipe, federation, network("mlp"), group=3)
+    assert_agree(recipe, federation, network("mlp"), Stacked(3))
 
 
 def test_augmentation_agrees(federation):
@@ -160,3 +172,55 @@ def test_dropout_is_repeatable(federation):
     first, _ = trained(Stacked(), model, recipe, federation)
     second, _ = trained(Stacked(), model, recipe, federation)
     assert torch.equal(first.theta, second.theta)
+
+
+def test_a_compiled_step_agrees_over_rounds_and_cohorts(federation):
+    """One program serves the cohorts of all rounds; sites differ in size."""
+    exact = pl.Federation.of(federation.sites[:2] + twins(federation.sites[0]))
+    local = pl.LocalTraining(lr=0.05, batch_size=8, optimiser=pl.SGD(momentum=0.5))
+    engine = stacked(compiled)
+    assert_agree(pl.Recipe(rounds=3, local=local, cohort=3), exact, network("mlp"), engine)
+    assert sum(map(len, engine._programs._made.values())) == 1
+
+
+def twins(site):
+    """The same labels at sites of other sizes."""
+    return tuple(
+        pl.Site.of(f"{site.name} first {n}", site.inputs[:n], site.view, site.symbols[:n])
+        for n in (17, 20)
+    )
+
+
+def test_a_step_that_asks_for_a_value_runs_uncompiled_and_says_why(federation):
+    class Curious(pl.Likelihood):
+        def loss(self, model, site, plan, batch, shared, state):
+            value, state = super().loss(model, site, plan, batch, shared, state)
+            assert float(value.detach().sum()) == float(value.detach().sum())
+            return value, state
+
+    few = pl.Federation.of(federation.sites[:1])
+    recipe = pl.Recipe(rounds=1, method=Curious())
+    engine = stacked(traced)
+    state, _ = trained(engine, network("mlp"), recipe, few)
+    reference, _ = trained(Sequential(), network("mlp"), recipe, few)
+    torch.testing.assert_close(state.theta, reference.theta)
+    assert "cannot be traced" in engine.remarks[0]
+    assert engine.remarks[0].endswith("these steps run uncompiled.")
+
+
+def test_groups_are_of_similar_size_and_equally_many(federation):
+    made = groups(federation.sites, 4)
+    assert [len(group) for group in made] == [4, 4, 2]
+    sizes = [len(site) for group in made for site in group]
+    assert sizes == sorted(sizes, reverse=True)
+    assert [len(group) for group in groups(federation.sites, 9)] == [5, 5]
+
+
+def test_room_is_spare_in_memory_but_not_in_work():
+    need = Room(sites=5, samples=100, symbols=10, pool=90, steps=7)
+    room = need.spacious()
+    assert room == Room(sites=5, samples=128, symbols=12, pool=96, steps=8)
+    assert room.suits(need)
+    assert room.suits(Room(3, 128, 12, 96, 8))
+    assert not room.suits(Room(2, 100, 10, 90, 7))  # more than half the work would be nobody's
+    assert not room.suits(Room(5, 129, 10, 90, 7))

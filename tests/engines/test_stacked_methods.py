@@ -1,15 +1,16 @@
-"""Every method gives the same result on the stacked engine as on the reference."""
+"""Every method can be traced and stacked, and gives the same result as on the reference."""
 
 from dataclasses import replace
 
 import pytest
 import torch
-from test_stacked import SPACE, assert_agree, network
+from test_stacked import SPACE, assert_agree, network, stacked
 
 import potluck as pl
 from potluck.data.makers import bags as bag_makers
 from potluck.data.makers import candidates as candidate_makers
 from potluck.data.readers.digits import digits
+from potluck.engines.compiled import traced
 from potluck.methods import METHODS
 
 
@@ -92,4 +93,4 @@ def test_every_method_agrees(name):
     recipe = pl.Recipe(
         rounds=2, method=method, local=pl.LocalTraining(lr=0.05, batch_size=16, epochs=1)
     )
-    assert_agree(recipe, suitable(method), network("mlp"))
+    assert_agree(recipe, suitable(method), network("mlp"), stacked(traced))

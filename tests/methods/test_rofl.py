@@ -114,7 +114,8 @@ def test_global_centroids_are_means_weighted_by_likeness():
     def received(server, rows, present):
         extras = {"centroids": torch.tensor(rows), "present": torch.tensor(present)}
         update = Update("a", 1, torch.zeros(6), {}, extras=extras)
-        return method.receive(server, Arrival(update, network, torch.zeros(6), None, None))
+        nothing = torch.zeros(6)
+        return method.receive(server, Arrival(update, network, nothing, nothing, None, None))
 
     # Nothing is known: the plain mean; class 1 is at one site only.
     server = received(server, [[1.0, 0.0], [0.0, 0.0]], [1.0, 0.0])

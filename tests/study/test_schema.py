@@ -86,7 +86,7 @@ def test_a_resolved_study_has_every_default_written_out() -> None:
         ("federated", FEDERATED, "fedavg"),
         ("local.optimiser", LOCAL_OPTIMISERS, "sgd"),
         ("local.schedule", SCHEDULES, "constant"),
-        ("run.engine", ENGINES, "sequential"),
+        ("run.engine", ENGINES, "auto"),
         ("simulation.partition", PARTITIONS, "iid"),
     ],
 )

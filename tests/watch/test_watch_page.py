@@ -38,8 +38,6 @@ def points(browser, chart):
 
 def test_the_page_follows_a_run_from_its_first_round_to_its_last(browser, tmp_path):
     run = SteppedRun(tmp_path / "run")
-    while not (run.folder / "study.json").exists():
-        pass
     with served(run.folder) as address:
         browser.open(address)
         browser.wait(lambda: browser.text("#round"), "1 of 9")
@@ -119,7 +117,7 @@ def test_a_screen_reader_finds_landmarks_names_and_tables_behind_the_curves(fini
         "#progress": "progressbar",
         "#cursor": "slider",
         "#announcer": "status",
-        "#events": "log",
+        "#log": "log",
         "#accuracy-chart": "image",
         "#sites": "table",
         "main > section": "region",
@@ -128,7 +126,7 @@ def test_a_screen_reader_finds_landmarks_names_and_tables_behind_the_curves(fini
     assert finished.label("#progress") == "Rounds done"
     assert finished.label("#cursor") == "Look at round"
     assert finished.label("#metric") == "Curve of each site"
-    assert finished.label("#events") == "What happened"
+    assert finished.label("#log") == "What happened"
     alternative = finished.label("#accuracy-chart")
     assert alternative.startswith("Accuracy on the test set over 30 rounds: at first 10.0 %")
     assert "latest 95.8 %" in alternative

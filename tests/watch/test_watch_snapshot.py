@@ -74,6 +74,26 @@ def test_presence_is_shown_also_of_sites_that_never_took_part(folder):
     assert sites["clinic 1"]["present"]
 
 
+def test_a_site_that_failed_in_the_latest_round_is_absent_until_it_answers(folder):
+    names = ["clinic 0", "clinic 1", "clinic 2"]
+    folder.append({**record(5, names), "failed": {"clinic 2": "is not connected"}})
+    sites = {site["name"]: site for site in Watched(folder.path).snapshot()["sites"]}
+    assert (sites["clinic 2"]["present"], sites["clinic 2"]["reason"]) == (
+        False,
+        "is not connected",
+    )
+    assert sites["clinic 1"]["present"]
+    folder.append({**record(6, names), "failed": {}})
+    assert all(site["present"] for site in Watched(folder.path).snapshot()["sites"])
+
+
+def test_presence_counts_more_than_the_latest_round(folder):
+    folder.append({**record(5, ["clinic 1"]), "failed": {"clinic 1": "is not connected"}})
+    write_presence(folder.path, {"clinic 1": Presence.now(True)})
+    sites = {site["name"]: site for site in Watched(folder.path).snapshot()["sites"]}
+    assert sites["clinic 1"]["present"]
+
+
 def test_the_servers_own_training_is_no_site(folder):
     folder.append({**record(5, ["clinic 0"]), "sites": {"server": {"loss": 1.0}}})
     sites = Watched(folder.path).snapshot()["sites"]

@@ -1,6 +1,7 @@
 """Run folders for the tests of the live page."""
 
 import threading
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -65,6 +66,8 @@ class SteppedRun:
         self._study = study()
         self._prepared = prepare(self._study)
         self._thread.start()
+        while self._thread.is_alive() and not (folder / "study.json").exists():
+            time.sleep(0.01)
 
     def step(self, rounds: int) -> None:
         """Let so many more rounds begin; the first needs no leave."""

@@ -45,7 +45,8 @@ def read_images(
       mode:      "L" for grey images, "RGB" for colours.
 
     Returns:
-      Images (N, C, H, W) and labels (N,) as text; files in alphabetical order, or the table's.
+      Images (N, C, H, W), labels (N,) as text, and the files' names in the folder; in
+      alphabetical order, or the table's.
     """
     folder = require_folder(folder)
     if mode not in get_args(Mode):
@@ -62,7 +63,8 @@ def read_images(
         paths = _image_files(folder)
     else:
         paths, labels = _labelled_files(folder)
-    return Samples(torch.from_numpy(_pixels(paths, size, mode)), labels)
+    names = tuple(path.relative_to(folder).as_posix() for path in paths)
+    return Samples(torch.from_numpy(_pixels(paths, size, mode)), labels, names)
 
 
 def _image_files(folder: Path) -> list[Path]:

@@ -31,7 +31,7 @@ _NUMBER = r"^\s*[-+]?(\d+\.?\d*|\.\d+)([eE][-+]?\d+)?\s*$"
 class Table:
     """A site's features and labels.
 
-    Attributes:
+    Args:
       features: (N, D) float32, all finite.
       columns:  names of the D features.
       labels:   (N,) text; None for a site without labels.

@@ -1,5 +1,7 @@
 """What each site brought: its samples, and what its labels say about the classes."""
 
+from collections.abc import Iterator
+
 import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.patches import Patch
@@ -8,7 +10,7 @@ from potluck.report.figures.confusion import name_ticks
 from potluck.report.figures.lines import shortened
 from potluck.report.picture import Picture
 from potluck.report.run import Numbers, Run
-from potluck.report.style import GRID, KINDS, MUTED, SEQUENTIAL, heat_axes, new_figure
+from potluck.report.style import GRID, KINDS, MUTED, SEQUENTIAL, heat_axes, name_rows, new_figure
 
 MOST = 200
 
@@ -20,14 +22,20 @@ def brought(run: Run) -> Picture | None:
         return None
     told = np.stack([_shares(site.classes, len(run.classes)) for site in sites])
     truth = np.stack([_shares(site.truth, len(run.classes)) for site in sites])
-    heats = [("Classes, as the labels tell", told)]
-    if np.isfinite(truth).any():
-        heats.append(("True classes (simulation)", truth))
+    heats = [
+        (title, heat)
+        for title, heat in (
+            ("Classes, as the labels tell", told),
+            ("True classes (simulation)", truth),
+        )
+        if np.isfinite(heat).any()
+    ]
     row = 0.26 if len(sites) <= 30 else 0.155
     figure = new_figure(1.5 + row * len(sites))
-    panels = figure.subplots(1, 1 + len(heats), sharey=True, width_ratios=[1, *[1.3] * len(heats)])
+    widths = [1, *[1.3] * len(heats)]
+    panels = figure.subplots(1, len(widths), width_ratios=widths, squeeze=False)[0]
     _samples(panels[0], run, row)
-    top = float(np.nanmax([np.nanmax(heat) for _, heat in heats if np.isfinite(heat).any()] or [1]))
+    top = max((float(np.nanmax(heat)) for _, heat in heats), default=1.0)
     for axes, (title, heat) in zip(panels[1:], heats, strict=True):
         heat_axes(axes)
         axes.set_facecolor(GRID)
@@ -35,8 +43,10 @@ def brought(run: Run) -> Picture | None:
             100 * heat, cmap=SEQUENTIAL, vmin=0, vmax=100 * top, aspect="auto", interpolation="none"
         )
         axes.set(title=title, xlabel="class")
-        name_ticks(axes, "x", run.classes, most=20)
-    figure.colorbar(image, ax=panels[1:], label="% of the site's samples", shrink=0.5, aspect=30)
+        name_ticks(axes, "x", run.classes, most=12)
+    if heats:
+        label = "% of the site's samples"
+        figure.colorbar(image, ax=panels[1:], label=label, shrink=0.5, aspect=30)
     kinds = dict.fromkeys(site.facts.kind for site in sites)
     handles = [Patch(color=KINDS.get(kind, MUTED), label=kind) for kind in kinds]
     figure.legend(handles=handles, loc="outside lower left", ncols=len(handles))
@@ -45,16 +55,26 @@ def brought(run: Run) -> Picture | None:
     return Picture(
         "What each site brought",
         figure,
-        "Left: how many samples, coloured by the kind of label. Middle: to which classes the "
-        "labels point; a label that allows several classes counts for each by its share, so "
-        "coarse labels, bags and unlabelled samples are spread out. "
-        + ("Right: the true classes, which only a simulation knows. " if len(heats) > 1 else "")
-        + "Grey: not told, since the site's classes are private."
-        * bool(np.isnan(told).any())
-        + (f" {left_out} more sites are only in the table." if left_out else ""),
+        " ".join(_reading(heats, left_out)),
         f"{len(sites)} parties with {total:,} samples in all; kinds of labels: {', '.join(kinds)}. "
         "The table below has the numbers.",
     )
+
+
+def _reading(heats: list[tuple[str, Numbers]], left_out: int) -> Iterator[str]:
+    """How to read the picture, in sentences."""
+    yield "How many samples each site has, coloured by the kind of label."
+    if heats:
+        yield (
+            "Middle: to which classes the labels point; a label that allows several classes counts "
+            "for each by its share, so coarse labels, bags and unlabelled samples are spread out."
+        )
+    if len(heats) > 1:
+        yield "Right: the true classes, which only a simulation knows."
+    if any(np.isnan(heat).any() for _, heat in heats):
+        yield "Grey: the server was not told."
+    if left_out:
+        yield f"{left_out} more sites are only in the table."
 
 
 def _samples(axes: Axes, run: Run, row: float) -> None:
@@ -65,10 +85,8 @@ def _samples(axes: Axes, run: Run, row: float) -> None:
     names = [
         shortened(site.facts.name) + (" (private)" if site.facts.private else "") for site in sites
     ]
-    axes.set_yticks(places, names, fontsize=8 if row > 0.2 else 7)
+    name_rows(axes, names, 8 if row > 0.2 else 7)
     axes.set(title="Samples", xlabel="samples", ylim=(len(sites) - 0.5, -0.5))
-    axes.grid(axis="y", visible=False)
-    axes.tick_params(axis="y", length=0)
 
 
 def _shares(counts: object, size: int) -> Numbers:

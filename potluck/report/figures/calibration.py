@@ -27,14 +27,16 @@ def calibration(run: Run) -> Picture | None:
         xlim=(0, 101),
         ylim=(0, 101),
     )
-    left.legend(loc="upper left")
+    left.legend(loc="best")
     width = 100 / len(bins)
     middles = width * (np.arange(len(bins)) + 0.5)
     right.bar(middles, 100 * bins[:, 0] / counts.sum(), width=0.9 * width, color=SKY)
     mean = float((counts * confidence).sum() / counts.sum())
     right.axvline(100 * mean, color=INK, linestyle="--", linewidth=1, label="mean confidence")
-    right.set(title="How sure it is", xlabel="confidence in %", ylabel="% of samples", xlim=(0, 101))
-    right.legend(loc="upper left")
+    right.set(
+        title="How sure it is", xlabel="confidence in %", ylabel="% of samples", xlim=(0, 101)
+    )
+    right.legend(loc="best")
     return Picture(
         "Calibration",
         figure,

@@ -7,7 +7,7 @@ import numpy as np
 from potluck.report.figures.lines import shortened
 from potluck.report.picture import Picture
 from potluck.report.run import Numbers, Run
-from potluck.report.style import BLUE, GRID, INK, new_figure
+from potluck.report.style import BLUE, GRID, INK, name_rows, new_figure
 
 ROWS = 25
 MOST = 100
@@ -39,10 +39,8 @@ def classes(run: Run) -> Picture | None:
             shortened(run.classes[k], 18) + ("" if np.isfinite(accuracy[k]) else " (no samples)")
             for k in part
         ]
-        axes.set_yticks(places, names)
+        name_rows(axes, names)
         axes.set(xlim=(0, 100), ylim=(rows - 0.4, -0.6), xlabel="accuracy in %")
-        axes.grid(axis="y", visible=False)
-        axes.tick_params(axis="y", length=0)
         axes.spines["left"].set_color(GRID)
     best, worst = order[0], order[np.isfinite(accuracy[order])][-1]
     left_out = len(order) - len(shown)

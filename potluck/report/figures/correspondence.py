@@ -4,12 +4,13 @@ from dataclasses import dataclass
 
 import numpy as np
 from matplotlib.axes import Axes
+from matplotlib.image import AxesImage
 
 from potluck.report.figures.confusion import name_ticks
 from potluck.report.figures.lines import draw_sites, shortened
 from potluck.report.picture import Picture
 from potluck.report.run import Numbers, Run
-from potluck.report.style import SEQUENTIAL, heat_axes, new_figure
+from potluck.report.style import SEQUENTIAL, heat_axes, new_figure, round_axis
 
 MOST = 4
 ALL_NUMBERS = 80
@@ -70,12 +71,13 @@ def correspondence(run: Run) -> Picture | None:
     cell = 0.28 if max(len(s.symbols) for s in shown) <= 20 else 0.12
     heights = [max(1.6, 0.9 + cell * len(space.symbols)) for space in shown]
     figure = new_figure(sum(heights) + 0.4)
-    grid = figure.subplots(len(shown), 3, squeeze=False, height_ratios=heights, sharey="row")
+    grid = figure.subplots(len(shown), 3, squeeze=False, height_ratios=heights)
     for row, space in zip(grid, shown, strict=True):
         for axes, (title, matrix) in zip(row, _panels(space), strict=False):
             image = _heat(axes, space, run.classes, matrix, title)
         for axes in row[len(_panels(space)) :]:
             axes.set_visible(False)
+        name_ticks(row[0], "y", space.symbols, most=40)
         row[0].set_ylabel("label of the site")
     figure.colorbar(image, ax=grid, label="% of the class", shrink=0.6, aspect=30)
     errors = {site: error for space in found for site, error in space.errors().items()}
@@ -102,7 +104,8 @@ def correspondence_error(run: Run) -> Picture | None:
     figure = new_figure(3.0, 6.5)
     axes = figure.subplots()
     draw_sites(axes, run.rounds, table, run.everyone)
-    axes.set(xlabel="round", ylabel="‖M̂ − M‖")
+    axes.set(ylabel="‖M̂ − M‖")
+    round_axis(axes)
     axes.set_ylim(bottom=0)
     last = table[:, np.isfinite(table).any(0)][:, -1]
     return Picture(
@@ -134,7 +137,7 @@ def _panels(space: Space) -> list[tuple[str, Numbers]]:
 
 def _heat(
     axes: Axes, space: Space, classes: tuple[str, ...], matrix: Numbers, title: str
-) -> object:
+) -> AxesImage:
     heat_axes(axes)
     image = axes.imshow(
         100 * matrix, cmap=SEQUENTIAL, vmin=0, vmax=100, aspect="auto", interpolation="none"
@@ -152,6 +155,5 @@ def _heat(
             )
     axes.set_title(title, fontsize=9)
     axes.set_xlabel("target class")
-    name_ticks(axes, "x", classes, most=20)
-    name_ticks(axes, "y", space.symbols, most=40)
+    name_ticks(axes, "x", classes, most=12)
     return image

@@ -4,7 +4,7 @@ import numpy as np
 
 from potluck.report.picture import Picture
 from potluck.report.run import Run
-from potluck.report.style import BLUE, GREEN, ORANGE, new_figure
+from potluck.report.style import BLUE, GREEN, ORANGE, new_figure, round_axis
 
 UNITS = ((1e9, "GB"), (1e6, "MB"), (1e3, "kB"), (1.0, "bytes"))
 
@@ -20,7 +20,8 @@ def cost(run: Run) -> Picture | None:
     if timed:
         axes = panels.pop(0)
         axes.plot(run.rounds, run.seconds, color=BLUE, linewidth=1)
-        axes.set(title="Time", xlabel="round", ylabel="seconds")
+        axes.set(title="Time", ylabel="seconds")
+        round_axis(axes)
         axes.set_ylim(0, 1.1 * np.nanmax(run.seconds))
         said.append(f"{np.nansum(run.seconds):.1f} seconds in all")
     if run.traffic:
@@ -31,7 +32,8 @@ def cost(run: Run) -> Picture | None:
             label = {"down": "server to sites", "up": "sites to server"}[way]
             axes.plot(run.rounds, totals[way] / size, color=colour, linestyle=style, label=label)
             said.append(f"{told(float(totals[way].sum()))} {label}")
-        axes.set(title="Traffic", xlabel="round", ylabel=f"{unit} a round, all sites")
+        axes.set(title="Traffic", ylabel=f"{unit} a round, all sites")
+        round_axis(axes)
         axes.set_ylim(0, 1.3 * max(total.max() for total in totals.values()) / size)
         axes.legend(loc="upper right", ncols=2)
     return Picture(

@@ -4,6 +4,7 @@ from collections.abc import Sequence
 
 import numpy as np
 from matplotlib.axes import Axes
+from matplotlib.collections import LineCollection
 from numpy.typing import NDArray
 
 from potluck.report.run import Numbers
@@ -26,15 +27,15 @@ def draw_sites(
       values: (S, R), NaN where a site has no value.
       names:  the S sites.
     """
-    there = np.flatnonzero(np.isfinite(values).any(1))
+    there = np.flatnonzero(np.isfinite(values).any(1)).tolist()
     if len(there) <= FEW:
         for colour, s in zip(COLOURS, there, strict=False):
             _curve(axes, rounds, values[s], color=colour, label=shortened(names[s]))
         if len(there) > 1:
             axes.legend(loc="best")
         return
-    for s in there:
-        _curve(axes, rounds, values[s], color=MUTED, linewidth=0.5, alpha=0.5)
+    crowd = [np.column_stack([rounds, values[s]])[np.isfinite(values[s])] for s in there]
+    axes.add_collection(LineCollection(crowd, colors=MUTED, linewidths=0.5, alpha=0.5))
     _curve(axes, rounds, median(values), color=BLUE, linewidth=2.2, label="median")
     last = np.array([_last(values[s]) for s in there])
     for word, style, s in (
@@ -43,14 +44,20 @@ def draw_sites(
     ):
         label = f"{word} at the end: {shortened(names[s])}"
         _curve(axes, rounds, values[s], color=INK, linewidth=1.1, linestyle=style, label=label)
-    axes.legend(loc="best")
+    axes.legend(loc="upper left", bbox_to_anchor=(-0.02, -0.2), borderpad=0, fontsize=7)
 
 
 def median(values: Numbers) -> Numbers:
-    """(S, R) → (R,) the median over those that have a value; NaN where nobody has."""
+    """(S, R) → (R,) the median of the sites' latest values; NaN before the first.
+
+    The latest, so that the curve does not jump with who happens to take part in a round.
+    """
+    there = np.isfinite(values)
+    latest = np.maximum.accumulate(np.where(there, np.arange(values.shape[1]), -1), axis=1)
+    known = np.where(latest >= 0, np.take_along_axis(values, np.maximum(latest, 0), 1), np.nan)
     result = np.full(values.shape[1], np.nan)
-    some = np.isfinite(values).any(0)
-    result[some] = np.nanmedian(values[:, some], axis=0)
+    some = np.isfinite(known).any(0)
+    result[some] = np.nanmedian(known[:, some], axis=0)
     return result
 
 

@@ -7,7 +7,7 @@ import numpy as np
 from potluck.report.figures.lines import draw_sites
 from potluck.report.picture import Picture
 from potluck.report.run import Run
-from potluck.report.style import new_figure, panels
+from potluck.report.style import new_figure, panels, round_axis
 
 ACROSS = 3
 
@@ -27,7 +27,8 @@ def losses(run: Run) -> Picture | None:
     for axes, (kind, rows) in zip(panels(figure, len(kinds), ACROSS), kinds.items(), strict=True):
         draw_sites(axes, run.rounds, table[rows], [run.everyone[i] for i in rows])
         title = kind if len(rows) == 1 else f"{kind}: {len(rows)} sites"
-        axes.set(title=title, xlabel="round", ylabel="loss")
+        axes.set(title=title, ylabel="loss")
+        round_axis(axes)
     return Picture(
         "What the sites' training reports",
         figure,

@@ -9,7 +9,7 @@ from matplotlib.figure import Figure
 from potluck.report.figures.lines import draw_sites
 from potluck.report.picture import Picture
 from potluck.report.run import Numbers, Run
-from potluck.report.style import new_figure, panels
+from potluck.report.style import new_figure, panels, round_axis
 
 ACROSS = 2
 
@@ -52,10 +52,7 @@ def method_numbers(run: Run) -> Picture | None:
     tables = {
         name.replace("_", " "): table
         for name, table in run.method_metrics.items()
-        if name not in PSEUDO_LABELS
-        and name not in _ELSEWHERE
-        and np.isfinite(table).any()
-        and np.nanmin(table) < np.nanmax(table)
+        if name not in PSEUDO_LABELS and name not in _ELSEWHERE and _varies(table)
     }
     if not tables:
         return None
@@ -74,10 +71,17 @@ def _panels(run: Run, tables: Mapping[str, Numbers], share: bool) -> Figure:
     places = panels(figure, len(tables), ACROSS)
     for axes, (title, table) in zip(places, tables.items(), strict=True):
         draw_sites(axes, run.rounds, table, run.everyone)
-        axes.set(title=title, xlabel="round")
+        axes.set(title=title)
+        round_axis(axes)
         if share:
             axes.set_ylim(-3, 103)
     return figure
+
+
+def _varies(table: Numbers) -> bool:
+    """Whether there is anything to see: values that differ by more than rounding."""
+    there = table[np.isfinite(table)]
+    return len(there) > 0 and not np.allclose(there, there[0], rtol=1e-6, atol=1e-6)
 
 
 def _ends(table: Numbers) -> Numbers:

@@ -6,7 +6,7 @@ from potluck.engines.validation import best_round
 from potluck.report.figures.lines import median
 from potluck.report.picture import Picture
 from potluck.report.run import Numbers, Run
-from potluck.report.style import BLUE, GREEN, MUTED, VERMILLION, new_figure
+from potluck.report.style import BLUE, GREEN, MUTED, VERMILLION, new_figure, round_axis
 
 
 def progress(run: Run) -> Picture | None:
@@ -31,17 +31,18 @@ def progress(run: Run) -> Picture | None:
     best = best_round(run.history)
     if best is not None:
         left.axvline(best["round"], color=MUTED, linestyle=":", label="best in validation")
-    left.set(title="Accuracy", xlabel="round", ylabel="accuracy in %")
-    left.legend(loc="lower right")
+    left.set(title="Accuracy", ylabel="accuracy in %")
+    round_axis(left)
     tested, loss = run.tested("loss")
     if len(tested):
         right.plot(tested, loss, color=BLUE, label="test", **_marked(tested))
     if "loss" in run.metrics:
         own = median(run.metrics["loss"])
         right.plot(run.rounds, own, color=VERMILLION, linestyle="--", label="sites' own (median)")
-    right.set(title="Loss", xlabel="round", ylabel="loss")
-    right.legend(loc="best")
+    right.set(title="Loss", ylabel="loss")
+    round_axis(right)
     for axes in (left, right):
+        axes.legend(loc="upper left", bbox_to_anchor=(-0.02, -0.2), ncols=3, borderpad=0)
         axes.set_xlim(0.5 if len(run.rounds) == 1 else run.rounds[0], run.rounds[-1])
     return Picture(
         "Accuracy and loss over the rounds",
@@ -58,9 +59,7 @@ def _marked(rounds: Numbers) -> dict[str, Any]:
     return {"marker": "o", "markersize": 3.5} if len(rounds) <= 25 else {}
 
 
-def _told(
-    accuracy: Numbers, rounds: Numbers, validation: Numbers, validated: Numbers
-) -> str:
+def _told(accuracy: Numbers, rounds: Numbers, validation: Numbers, validated: Numbers) -> str:
     said = []
     for what, where, values in (
         ("test", rounds, accuracy),
@@ -72,5 +71,3 @@ def _told(
                 f"{values[-1]:.1%} in round {where[-1]:.0f}, at most {values.max():.1%}"
             )
     return f"Line chart: {'; '.join(said)}."
-
-

@@ -16,7 +16,9 @@ from potluck.report.style import (
     SEQUENTIAL,
     VERMILLION,
     heat_axes,
+    name_rows,
     new_figure,
+    round_axis,
 )
 
 MOST = 200
@@ -43,9 +45,9 @@ def sites(run: Run) -> Picture | None:
     heats = [] if drift is None else [("Drift", drift[rows])]
     if contribution is not None:
         heats.append(("Contribution in %", 100 * contribution[rows]))
-    panels = np.atleast_1d(figure.subplots(1, 1 + len(heats), sharey=True))
+    panels = np.atleast_1d(figure.subplots(1, 1 + len(heats)))
     _participation(panels[0], run, count)
-    panels[0].set_yticks(range(count), list(map(shortened, names)), fontsize=8 if row > 0.2 else 7)
+    name_rows(panels[0], list(map(shortened, names)), 8 if row > 0.2 else 7)
     for axes, (title, table) in zip(panels[1:], heats, strict=True):
         signed = title.startswith("Contribution")
         top = _top(table)
@@ -60,8 +62,16 @@ def sites(run: Run) -> Picture | None:
             interpolation="none",
             extent=_extent(run, count),
         )
-        axes.set(title=title, xlabel="round")
-        figure.colorbar(image, ax=axes, orientation="horizontal", aspect=25, extend="max")
+        axes.set(title=title)
+        round_axis(axes)
+        figure.colorbar(
+            image,
+            ax=axes,
+            orientation="horizontal",
+            aspect=25,
+            extend="both" if signed else "max",
+            pad=0.1 / figure.get_figheight(),
+        )
     present = [state for state in _STATES if (run.participation == state).any()]
     handles = [Patch(color=_STATES[state][1], label=_STATES[state][0]) for state in present]
     figure.legend(handles=handles, loc="outside lower left", ncols=len(handles))
@@ -93,7 +103,8 @@ def _participation(axes: Axes, run: Run, count: int) -> None:
         interpolation="none",
         extent=_extent(run, count),
     )
-    axes.set(title="Participation", xlabel="round")
+    axes.set(title="Participation")
+    round_axis(axes)
 
 
 def _extent(run: Run, count: int) -> tuple[float, float, float, float]:

@@ -101,7 +101,7 @@ export function draw(svg, all, { rounds, cursor, bounds, show, summary }) {
     return y(one.values[last(one.values)]);
   });
   const reach = x(Math.max(...series.map((one) => last(one.values))) + 1);
-  spread(tips, 14, TOP + 4, bottom).forEach((place, i) => {
+  spread(tips, 14, TOP + 4, bottom - 10).forEach((place, i) => {
     const name = labelled[i].name;
     const fits = Math.max(3, Math.floor((right - 16) / 8));
     const text = name.length > fits ? `${name.slice(0, fits - 1)}…` : name;

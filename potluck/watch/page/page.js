@@ -90,7 +90,7 @@ function tell(before, fresh) {
     const was = known.get(site.name) ?? true;
     if (was === site.present) continue;
     const text = site.present ? `${site.name} is back` : `${site.name} is absent${why(site)}`;
-    note(text, clock(site.since));
+    note(text, clock(site.since || null));
     said.push(`${text}.`);
   }
   if (before?.state !== run.state && run.state === "finished") {
@@ -111,6 +111,8 @@ function describe(record) {
   if (record.validation != null) parts.push(`validation ${percent(record.validation)}`);
   if (record.seconds != null) parts.push(duration(record.seconds));
   if (record.sat_out.length) parts.push(`sat out: ${some(record.sat_out)}`);
+  const failed = Object.keys(record.failed);
+  if (failed.length) parts.push(`no answer from ${some(failed)}`);
   return parts.join(", ");
 }
 
@@ -127,7 +129,7 @@ const STATES = {
   finishing: () => "All rounds are done; the model is being written.",
   finished: () => `Finished after ${duration(run.elapsed)} of training.`,
   quiet: () => `No new round for ${duration(run.silent)}: the run is slow, or it has stopped. `
-    + `A stopped run goes on with: potluck resume ${run.folder}`,
+    + "A stopped run goes on with potluck resume.",
 };
 
 function showProgress() {
@@ -266,7 +268,8 @@ function status(site) {
   const shown = document.createElement("span");
   if (!site.present) {
     shown.className = "absent";
-    shown.textContent = `○ absent since ${clock(site.since)}${why(site)}`;
+    const since = site.since ? ` since ${clock(site.since)}` : "";
+    shown.textContent = `○ absent${since}${why(site)}`;
   } else if (site.server) {
     shown.textContent = "the server's own data";
   } else {

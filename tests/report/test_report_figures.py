@@ -1,0 +1,88 @@
+"""Figures at full size: no text lies on another, none is too small to read."""
+
+from itertools import pairwise
+
+import numpy as np
+import pytest
+from matplotlib.backends.backend_agg import FigureCanvasAgg
+from matplotlib.text import Text
+from synthetic_runs import synthetic_run
+
+from potluck.report.figures import FIGURES
+from potluck.report.figures.lines import median
+from potluck.report.run import read_run
+from potluck.report.style import arranged, house_style
+
+SMALLEST = 6.5
+
+
+@pytest.fixture(scope="module")
+def large(tmp_path_factory):
+    path = tmp_path_factory.mktemp("large") / "run"
+    synthetic_run(path, rounds=12, sites=80, classes=100)
+    return read_run(path)
+
+
+def boxes(figure):
+    """Every visible text with the box it fills, as it is drawn."""
+    canvas = FigureCanvasAgg(figure)
+    canvas.draw()
+    renderer = canvas.get_renderer()
+    found = []
+    for axes in figure.axes:
+        labels = [*axes.get_xticklabels(), *axes.get_yticklabels()]
+        texts = {id(t): t for t in [*axes.texts, *labels, axes.title, axes._left_title]}
+        for text in texts.values():
+            inside = text not in labels or _shown(axes, text)
+            if isinstance(text, Text) and text.get_visible() and text.get_text() and inside:
+                found.append((text, text.get_window_extent(renderer)))
+    return found
+
+
+def _shown(axes, label):
+    """Ticks outside the limits have labels that are not drawn."""
+    x, y = label.get_position()
+    horizontal = label in axes.get_xticklabels()
+    low, high = sorted(axes.get_xlim() if horizontal else axes.get_ylim())
+    return low <= (x if horizontal else y) <= high
+
+
+@pytest.mark.parametrize("name", [name for name in FIGURES if name != "method-numbers"])
+def test_no_text_lies_on_another_with_80_sites_and_100_classes(large, name):
+    with house_style():
+        figure = arranged(FIGURES[name](large).figure)
+        placed = boxes(figure)
+    assert placed
+    for text, _ in placed:
+        assert text.get_fontsize() >= SMALLEST, text.get_text()
+    for i, (one, box) in enumerate(placed):
+        for other, place in placed[i + 1 :]:
+            # A point of blank space around glyphs counts to their boxes.
+            over = min(box.x1, place.x1) - max(box.x0, place.x0) > 1.5
+            apart = min(box.y1, place.y1) - max(box.y0, place.y0) < 1.5
+            assert not over or apart, f"{one.get_text()} lies on {other.get_text()}"
+
+
+def test_nothing_is_drawn_beyond_the_edges(large):
+    with house_style():
+        figure = arranged(FIGURES["brought"](large).figure)
+        width, height = figure.bbox.width, figure.bbox.height
+        for text, box in boxes(figure):
+            assert box.x0 > -1, text.get_text()
+            assert box.y0 > -1, text.get_text()
+            assert box.x1 < width + 1, text.get_text()
+            assert box.y1 < height + 1, text.get_text()
+
+
+def test_rows_of_names_go_from_top_to_bottom(large):
+    with house_style():
+        figure = arranged(FIGURES["sites"](large).figure)
+        names = [(text, box) for text, box in boxes(figure) if text.get_text() in large.sites]
+    assert [text.get_text() for text, _ in names] == list(large.sites)
+    assert all(above.y0 > below.y0 for (_, above), (_, below) in pairwise(names))
+
+
+def test_the_median_does_not_jump_with_who_takes_part():
+    nan = np.nan
+    values = np.array([[1.0, nan, 1.0], [nan, 3.0, nan], [nan, nan, 2.0]])
+    np.testing.assert_array_equal(median(values), [1.0, 2.0, 2.0])
