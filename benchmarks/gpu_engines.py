@@ -1,6 +1,6 @@
 """B3 and B4: engines on one GPU against a plain eager loop, in one run.
 
-    python benchmarks/gpu_engines.py OUT.json [--quick] [--only B3|B4]
+    python benchmarks/gpu_engines.py OUT.json [--quick] [--only B3] [--engines NAME ...]
 
 Prints and stores images per second of a FedAvg round (median over repeats, engine by engine
 within each), the seconds of the first round (compiling and capturing), how far each engine is
@@ -287,11 +287,15 @@ def main() -> None:
     parser = argparse.ArgumentParser(description="B3 and B4")
     parser.add_argument("out", type=Path)
     parser.add_argument("--quick", action="store_true", help="less data, one repeat")
-    parser.add_argument("--only", choices=("B3", "B4"), default="")
+    parser.add_argument("--only", default="", metavar="START", help="cases that start so")
+    parser.add_argument("--engines", nargs="+", metavar="NAME", help="of these engines only")
     arguments = parser.parse_args()
     results = {}
     for case in cases(arguments.quick):
         if case.name.startswith(arguments.only):
+            if arguments.engines:
+                wanted = {name: case.engines[name] for name in arguments.engines}
+                case = replace(case, engines=wanted)
             results[case.name] = measure(case, 1 if arguments.quick else 5, not arguments.quick)
             torch.cuda.empty_cache()
             store(arguments.out, results, seeds=[SEED])  # after each: a later one may not end

@@ -93,7 +93,7 @@ def sweep(
         ),
     ] = None,
     methods: Annotated[
-        str | None, typer.Option(help="Methods to try, e.g. likelihood,single.")
+        str | None, typer.Option(help="Methods to try, e.g. likelihood,fedul.")
     ] = None,
     seeds: Annotated[
         int | None, typer.Option(min=1, help="How many seeds, from 0 on; 3 when left out.")
@@ -115,7 +115,7 @@ def sweep(
     Finished runs are skipped and stopped ones resumed: give the same command again to go on, or a
     larger sweep to train only what is new.
 
-    Example: potluck sweep study.toml -g local.lr=0.1,0.01 --methods likelihood,single
+    Example: potluck sweep study.toml -g local.lr=0.1,0.01 --methods likelihood,fedul
     --seeds 5 --out sweep
     """
     from potluck import console

@@ -1,5 +1,6 @@
 """What `potluck join` does: check the site's data, then serve the coordinator's messages."""
 
+import re
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -7,7 +8,14 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import httpx
 import torch
+from cryptography.hazmat.primitives.asymmetric import ec
+from cryptography.hazmat.primitives.serialization import load_ssh_private_key
+from flwr.proto.fleet_pb2 import DeactivateNodeRequest
+from flwr.supercore.interceptors import RuntimeVersionHttpInterceptor
+from flwr.supernode.fleet_http_client import FleetHttpClient
+from flwr.supernode.node_auth_http_interceptor import NodeAuthHttpInterceptor
 
 from potluck.errors import PotluckError, one_of
 from potluck.flower.events import EVENTS, Events
@@ -123,12 +131,15 @@ class _Supernode:
         self._config = f'folder="{folder}" device="{place.device}"'
         if place.forget:
             self._config += " forget=true"
+        self._node = folder / "node"
         self._process: Guarded | None = None
         self._begin = 0
 
     def start(self) -> None:
         """Start it."""
         self._home.mkdir(parents=True, exist_ok=True)
+        if self._node.exists():  # the one before did not get to say goodbye
+            take_leave(self.invitation, int(self._node.read_text()))
         self._begin = self.log.stat().st_size if self.log.exists() else 0
         command = [
             program("flower-supernode"),
@@ -146,16 +157,55 @@ class _Supernode:
         """Whether it runs."""
         return self._process is not None and self._process.running
 
+    def connected(self) -> bool:
+        """Whether the coordinator knows it since it was started last."""
+        found = re.search(r"SuperNode ID: (\d+)", self.said())
+        if found is None:
+            return False
+        self._node.write_text(found[1])
+        return True
+
     def stop(self) -> None:
         """End it, and wait for that."""
         if self._process is not None:
             self._process.stop()
+            if self.connected() and "terminated gracefully" in self.said():
+                self._node.unlink()
 
     def said(self) -> str:
         """What it said since it was started last."""
         with self.log.open("rb") as file:
             file.seek(self._begin)
             return file.read().decode(errors="replace")
+
+
+def take_leave(invitation: Invitation, node: int) -> None:
+    """Tell the coordinator that a site's former process is gone.
+
+    One that was killed could not say so itself, and Flower would take a new one for an impostor
+    until a minute has passed. If there is no coordinator, or it knows already, all the better.
+
+    Args:
+      invitation: the site's key, by which the coordinator knows that it is the site who says so.
+      node:       Flower's number of the former process.
+    """
+    key = load_ssh_private_key(invitation.key.read_bytes(), password=None)
+    assert isinstance(key, ec.EllipticCurvePrivateKey)
+    client = FleetHttpClient.from_server_address(
+        invitation.address,
+        False,
+        invitation.authority.read_bytes(),
+        interceptors=[
+            RuntimeVersionHttpInterceptor(component_name="potluck"),
+            NodeAuthHttpInterceptor(key, key.public_key()),
+        ],
+    )
+    try:
+        client.DeactivateNode(DeactivateNodeRequest(node_id=node))
+    except httpx.HTTPError:
+        return
+    finally:
+        client.close()
 
 
 def _serve(supernode: _Supernode, events: Events) -> Iterator[dict[str, Any]]:
@@ -166,7 +216,7 @@ def _serve(supernode: _Supernode, events: Events) -> Iterator[dict[str, Any]]:
     while True:
         yield from events.new()
         said = supernode.said()
-        if not connected and "SuperNode ID" in said:
+        if not connected and supernode.connected():
             connected, refused = True, 0
             yield {"did": "connected", "address": address}
         if not waiting and not connected and "retrying in" in said:

@@ -16,6 +16,11 @@ where the probabilities of symbols vary at all, the columns k and l of A and b a
 one factor for all sites. (Equal columns for labels; for bags, the two classes always occur in the
 same ratio.)
 
+Settled is not settled well. What a label of a site is *worth*, in exact labels, is the ratio of the
+Fisher informations I = Σ_z r_z J[z] J[z]ᵀ of its symbols and of the classes themselves: for one
+class k, I[k, k] / η_k (1 − η_k); for the contrast of two, along the direction e_k / η_k − e_l / η_l
+that moves probability from one to the other. Here η is nearly uniform, before anything was learned.
+
 What the answer means, and what not:
 
 - It is about views, not samples: a class that a view allows may still have too few of them. How
@@ -31,7 +36,7 @@ What the answer means, and what not:
 """
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from itertools import compress
 
 import torch
@@ -43,6 +48,8 @@ from potluck.labels.view import LabelView
 
 # Squared effects on the log-likelihood below this are rounding, not information.
 TOLERANCE = 1e-10
+# Two classes are weakly separated where no label is worth this share of an exact one.
+WEAK = 0.05
 # Relative change of a class's share, along a direction of unit length, that is not rounding.
 MOVED = 1e-4
 
@@ -67,6 +74,21 @@ class Contribution:
 
 
 @dataclass(frozen=True)
+class WeakContrast:
+    """Two classes that are told apart, but only by labels that say little about it.
+
+    Args:
+      classes: the two.
+      site:    whose labels say most.
+      worth:   how many exact labels one of these is worth, for this contrast.
+    """
+
+    classes: tuple[str, str]
+    site: str
+    worth: float
+
+
+@dataclass(frozen=True)
 class Identifiability:
     """What a federation's views can and cannot separate.
 
@@ -78,6 +100,8 @@ class Identifiability:
                counts as one class (for example two sets of classes that no site sees together).
       sites:   each site's contribution.
       unseen:  classes that occur at no site.
+      weak:    pairs of classes that only weak evidence tells apart, the weakest first.
+      evidence: for each class, what a label of each site is worth about it, in exact labels.
     """
 
     space: LabelSpace
@@ -86,6 +110,8 @@ class Identifiability:
     entangled: tuple[str, ...]
     sites: Mapping[str, Contribution]
     unseen: tuple[str, ...] = ()
+    weak: tuple[WeakContrast, ...] = ()
+    evidence: Mapping[str, Mapping[str, float]] = field(default_factory=dict)
 
     @property
     def complete(self) -> bool:
@@ -111,6 +137,22 @@ class Identifiability:
                 "(no site sees them all together, or there are too few different bags)."
             )
         return " ".join(lines)
+
+    def cautions(self, most: int = 3) -> list[str]:
+        """A sentence about each pair of classes that only weak evidence tells apart.
+
+        Args:
+          most: how many pairs to name.
+        """
+        lines = [
+            f'Only weak evidence separates "{pair.classes[0]}" from "{pair.classes[1]}": a label '
+            f'of site "{pair.site}", which says most about it, is worth {pair.worth:.2g} of an '
+            "exact one. A few exact labels of these classes would help."
+            for pair in self.weak[:most]
+        ]
+        if len(self.weak) > most:
+            lines.append(f"So it is with {len(self.weak) - most} more pairs of classes.")
+        return lines
 
     def shortfalls(self) -> list[str]:
         """A sentence about each site that cannot separate all classes alone, and who helps it."""
@@ -153,6 +195,7 @@ def identifiability(views: Mapping[str, LabelView]) -> Identifiability:
         for name, site in sites.items()
     }
     first = total.first_of_group()
+    fisher = torch.stack([_fisher(view) for view in views.values()])
     return Identifiability(
         space,
         settled,
@@ -160,6 +203,50 @@ def identifiability(views: Mapping[str, LabelView]) -> Identifiability:
         entangled=_pick(space, total.entangled(first)),
         sites=contributions,
         unseen=_pick(space, ~total.seen),
+        weak=_weak(space, list(views), fisher),
+        evidence=_by_class(space, list(views), fisher),
+    )
+
+
+def _gradients(view: LabelView) -> tuple[Tensor, Tensor]:
+    """J (Z, K) at a generic η, and (Z,) the probabilities of the symbols there."""
+    book = view.codebook[view.codebook.sum(1) > 0]
+    seen = (view.normaliser > 0) & (book > 0).any(0)
+    eta = _generic_posterior(len(view.space))
+    joint, held = book * eta, view.normaliser * seen * eta
+    totals = joint.sum(1)
+    return joint / totals.unsqueeze(1) - held / held.sum(), totals / totals.sum()
+
+
+def _fisher(view: LabelView) -> Tensor:
+    """(K, K) Fisher information of a label about the logits."""
+    gradients, often = _gradients(view)
+    return (gradients * often.unsqueeze(1)).T @ gradients
+
+
+def _by_class(space: LabelSpace, sites: list[str], fisher: Tensor) -> dict[str, dict[str, float]]:
+    """What a label of each site is worth about each class, from (S, K, K) informations."""
+    eta = _generic_posterior(len(space))
+    # A site with few classes has more to say about each than one with all: but 1 is enough.
+    worth = (fisher.diagonal(dim1=1, dim2=2) / (eta * (1 - eta))).clamp(max=1).T
+    return {
+        name: dict(zip(sites, row, strict=True))
+        for name, row in zip(space, worth.tolist(), strict=True)
+    }
+
+
+def _weak(space: LabelSpace, sites: list[str], fisher: Tensor) -> tuple[WeakContrast, ...]:
+    """The pairs of classes that some label tells apart, but none well."""
+    eta = _generic_posterior(len(space))
+    scaled = fisher / (eta.unsqueeze(1) * eta)
+    own = scaled.diagonal(dim1=1, dim2=2)
+    felt = own.unsqueeze(2) + own.unsqueeze(1) - 2 * scaled
+    best, who = (felt / (1 / eta.unsqueeze(1) + 1 / eta)).max(0)
+    pairs = ((best > TOLERANCE) & (best < WEAK)).triu(1).nonzero().tolist()
+    pairs.sort(key=lambda pair: float(best[pair[0], pair[1]]))
+    return tuple(
+        WeakContrast((space.names[k], space.names[j]), sites[int(who[k, j])], float(best[k, j]))
+        for k, j in pairs
     )
 
 
@@ -184,9 +271,7 @@ class _Evidence:
         """The evidence of one site."""
         book = view.codebook[view.codebook.sum(1) > 0]
         seen = (view.normaliser > 0) & (book > 0).any(0)
-        eta = _generic_posterior(len(view.space))
-        joint, held = book * eta, view.normaliser * seen * eta
-        gradients = joint / joint.sum(1, keepdim=True) - held / held.sum()
+        gradients, _ = _gradients(view)
         values, vectors = torch.linalg.eigh(gradients.T @ gradients)
         # Clear away rounding, and cap: ten thousand candidate sets must not drown a site of two.
         strength = values.clamp(max=1).where(values > TOLERANCE, 0)

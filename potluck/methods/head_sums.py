@@ -104,4 +104,3 @@ def least_squares(gram: Tensor, rows: Tensor, ridge: float) -> Tensor:
     g = gram.double()
     damped = g + ridge * g.diagonal().mean() * torch.eye(len(g), dtype=g.dtype, device=g.device)
     return torch.cholesky_solve(rows.double().T, torch.linalg.cholesky(damped)).T
-

@@ -59,6 +59,8 @@ Head = Literal["auto", "averaged", "solved"]
 RIDGE, SCALE = 1e-3, 3.0
 # Samples that a declaration is worth that says nothing.
 UNKNOWN = 1.0
+# A class's pseudo-labels count at most so many times.
+MOST = 5.0
 _CHUNK = 1024
 _SILENT = -1e4  # the score of a class that cannot occur; finite, since 0 · ∞ is no number
 
@@ -90,6 +92,7 @@ class Potluck(Method):
     mix: float = 1.0
     tau: float = 0.9
     thresholds: Thresholds = "one"
+    balance: Literal["class", "none"] = "class"
     momentum: float = 0.5
     trust: float = 10.0
     patience: int = 10
@@ -144,12 +147,12 @@ class Potluck(Method):
         sure = self.sure(beliefs)
         pool = (tells | sure if self.pseudo or self.mix else tells).nonzero().flatten()
 
-        tensors = {"beliefs": beliefs, "sure": sure.to(beliefs)}
+        tensors = {"beliefs": beliefs, "sure": self.balanced(beliefs, sure)}
         tensors |= {"log_a": view.log_a, "log_b": view.log_b}
         if self.head != "averaged" and bool(shared.get("solve", True)):
             known = head_sums.sums(features[sure], beliefs[sure][:, site.classes])
             tensors |= {_SENT + name: value / max(len(pool), 1) for name, value in known.items()}
-        metrics = {"sure": float(tensors["sure"].mean()), "surprise": float(view.surprise)}
+        metrics = {"sure": float(sure.to(beliefs).mean()), "surprise": float(view.surprise)}
         if len(view.refuted):
             metrics["refuted"] = float(view.refuted.to(beliefs).mean())
         if site.truth is not None:
@@ -179,6 +182,15 @@ class Potluck(Method):
         count = zeros.index_add(0, label, torch.ones_like(certainty))
         mean = zeros.index_add(0, label, certainty) / count.clamp_min(1)
         return certainty >= self.tau * (mean / certainty.mean()).clamp(max=1)[label] - 1e-6
+
+    def balanced(self, beliefs: Tensor, sure: Tensor) -> Tensor:
+        """(N,) how much each sample counts in the pseudo-label losses; 0 for those not sure."""
+        chosen = sure.to(beliefs)
+        if self.balance == "none":
+            return chosen
+        missing = beliefs.sum(0) / (chosen @ beliefs).clamp_min(1e-6)
+        weight = chosen * (beliefs @ missing.clamp(max=MOST))
+        return weight * chosen.sum() / weight.sum().clamp_min(1e-6)
 
     def weighed(
         self, log_eta: Tensor, log_a: Tensor, log_b: Tensor, beliefs: Tensor, sure: Tensor
@@ -310,10 +322,7 @@ def _look(model: LocalModel, inputs: Tensor) -> tuple[Tensor, Tensor]:
     theta, buffers = model.received
     with torch.no_grad():
         features = torch.cat(
-            [
-                model.network.inferred_features(theta, buffers, part)
-                for part in inputs.split(_CHUNK)
-            ]
+            [model.network.inferred_features(theta, buffers, part) for part in inputs.split(_CHUNK)]
         )
         return features, model.network.scores(theta, features).log_softmax(1)
 

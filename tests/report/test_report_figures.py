@@ -1,5 +1,6 @@
 """Figures at full size: no text lies on another, none is too small to read."""
 
+from dataclasses import replace
 from itertools import pairwise
 
 import numpy as np
@@ -12,6 +13,7 @@ from potluck.report.figures import FIGURES
 from potluck.report.figures.lines import median
 from potluck.report.run import read_run
 from potluck.report.style import arranged, house_style
+from potluck.study.inventory import Brought
 
 SMALLEST = 6.5
 
@@ -86,3 +88,16 @@ def test_the_median_does_not_jump_with_who_takes_part():
     nan = np.nan
     values = np.array([[1.0, nan, 1.0], [nan, 3.0, nan], [nan, nan, 2.0]])
     np.testing.assert_array_equal(median(values), [1.0, 2.0, 2.0])
+
+
+def test_where_sites_told_only_their_size_only_sizes_are_shown(tmp_path):
+    """As over a network, where the coordinator knows no more."""
+    synthetic_run(tmp_path / "r", sites=3)
+    run = read_run(tmp_path / "r")
+    facts = [replace(site.facts, symbols=None, information=None) for site in run.inventory.sites]
+    run = replace(run, inventory=replace(run.inventory, sites=tuple(map(Brought, facts))))
+    with house_style():
+        drawn = FIGURES["brought"](run)
+        assert len(drawn.figure.axes) == 1
+        assert FIGURES["correspondence"](run) is None
+    assert "180 samples in all" in drawn.alt

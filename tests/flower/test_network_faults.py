@@ -1,0 +1,222 @@
+"""Processes that are killed, hang or send nonsense, as real processes under TLS.
+
+One run of three rounds has it all. In round 1 a site is killed (-9) while it trains, and another
+hangs past the deadline; that one sends NaN in all other rounds. In round 2 the coordinator is
+killed, in round 3 the coordinator and a site. Each is started again as a person would.
+"""
+
+import csv
+import json
+import signal
+import subprocess
+import sys
+import time
+
+import pytest
+import torch
+from deployment import BIN, ENVIRONMENT, belonging, free_port, kill, kill_all, stage, until
+from federations import over_flower, site_folders
+from inprocess import InProcessGrid
+
+from potluck.flower.keys import make_keys
+from potluck.study.build import load_federation
+from potluck.study.runfolder import RunFolder
+from potluck.study.schema import read_study
+
+CLASSES = ["ant", "bee", "cicada"]
+SITES = ["steady", "shaky", "poison"]
+
+STUDY = """
+rounds = 3
+model = "linear"
+federated = "scaffold"
+
+[local]
+lr = 0.1
+steps = 4
+batch_size = 16
+optimiser = {{ name = "sgd", momentum = 0.9 }}
+optimiser_state = "keep"
+
+[run]
+threads = 1
+device = "cpu"
+
+[federation]
+classes = ["ant", "bee", "cicada"]
+sites = ["steady.toml", "shaky.toml", "poison.toml"]
+test = {{ kind = "table", path = "test.csv", label = "insect" }}
+
+[network]
+sites = ["steady", "shaky", "poison"]
+deadline = {deadline}
+"""
+
+SITE = """
+name = "{name}"
+classes = ["ant", "bee", "cicada"]
+data = {{ kind = "table", path = "{name}.csv", label = "insect" }}
+view = {{ kind = "exact" }}
+"""
+
+
+def write_files(folder, deadline):
+    """A study and its sites: three clouds of points; one site's numbers overflow."""
+    generator = torch.Generator().manual_seed(0)
+    centres = torch.eye(3, 4) * 3
+    for name in (*SITES, "test"):
+        classes = torch.randint(0, 3, (90,), generator=generator)
+        points = centres[classes] + torch.randn(90, 4, generator=generator)
+        if name == "poison":
+            points = points.sign() * 3e38
+        with (folder / f"{name}.csv").open("w", newline="") as file:
+            rows = [[*row, CLASSES[k]] for row, k in zip(points.tolist(), classes, strict=True)]
+            csv.writer(file).writerows([["a", "b", "c", "d", "insect"], *rows])
+        (folder / f"{name}.toml").write_text(SITE.format(name=name))
+    (folder / "study.toml").write_text(STUDY.format(deadline=deadline))
+
+
+def a_deadline():
+    """Long enough for a site that is well, on a machine that may be busy."""
+    began = time.monotonic()
+    subprocess.run([sys.executable, "-c", "import potluck.flower.client_app"], env=ENVIRONMENT)
+    return round(8 + 5 * (time.monotonic() - began))
+
+
+class Play:
+    """The parties and what is known of them."""
+
+    def __init__(self, folder, scene, port):
+        self.folder, self.scene, self.port = folder, scene, port
+        self.run = folder / "run"
+        self.sites = {}
+
+    def coordinate(self):
+        keys = self.folder / "keys" / "coordinator"
+        command = ("coordinate", "study.toml", "--keys", keys, "--out", "run")
+        self.coordinator = self.scene.start(
+            "coordinator", BIN / "potluck", *command, "--bind", "127.0.0.1"
+        )
+
+    def join(self, name):
+        invitation = self.folder / "keys" / "sites" / name
+        self.sites[name] = self.scene.start(
+            name, BIN / "potluck", "join", f"{name}.toml", "--invitation", invitation
+        )
+
+    def home(self, name):
+        return self.folder / f"{name}-work"
+
+    def events(self, name):
+        path = self.home(name) / "events.jsonl"
+        return [json.loads(line) for line in path.read_text().splitlines()] if path.exists() else []
+
+    def rounds(self):
+        return len(RunFolder(self.run).history())
+
+    def training(self, name, number):
+        """Whether a site has received the message of a round."""
+        log = self.home(name) / "flower.log"
+        return log.exists() and f"ROUND {number}]" in log.read_text(errors="replace")
+
+    def trained(self, name, number):
+        return any(e.get("round") == number and e["did"] == "trained" for e in self.events(name))
+
+    def alive(self):
+        assert self.coordinator.process.poll() is None, self.coordinator.said()
+        return True
+
+
+@pytest.fixture(scope="module")
+def play(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("faults")
+    port = free_port()
+    write_files(folder, a_deadline())
+    make_keys(folder / "keys", SITES, ["127.0.0.1"], port)
+    with stage(folder) as scene:
+        play = Play(folder, scene, port)
+        play.coordinate()
+        for name in SITES:
+            play.join(name)
+
+        until(lambda: play.alive() and play.training("shaky", 1), "shaky trains")
+        kill_all(play.sites["shaky"], play.home("shaky"))
+        home = str(play.home("poison"))
+        until(lambda: play.training("poison", 1), "poison trains")
+        until(lambda: belonging(home, "flwr-clientapp"), "poison's program runs")
+        for pid in belonging(home, "flwr-clientapp"):
+            kill(pid, signal.SIGSTOP)
+        play.join("shaky")
+        until(lambda: play.alive() and play.rounds() == 1, "round 1 is over")
+        for pid in belonging(home, "flwr-clientapp"):
+            kill(pid, signal.SIGCONT)
+
+        until(lambda: play.alive() and play.trained("steady", 2), "steady has trained round 2")
+        kill_all(play.coordinator, play.run / "network")
+        assert play.rounds() == 1
+        play.coordinate()
+
+        until(lambda: play.alive() and play.rounds() == 2, "round 2 is over")
+        until(lambda: play.alive() and play.training("shaky", 3), "shaky trains")
+        kill_all(play.coordinator, play.run / "network")
+        kill_all(play.sites["shaky"], play.home("shaky"))
+        assert play.rounds() == 2
+        play.coordinate()
+        play.join("shaky")
+        assert play.coordinator.wait() == 0, play.coordinator.said()
+        yield play
+    assert belonging(str(folder)) == []
+
+
+def test_the_run_completes_in_spite_of_everything(play):
+    run = RunFolder.open(play.run)
+    assert run.finished
+    assert [record["round"] for record in run.history()] == [1, 2, 3]
+    assert "training goes on with round 2" in play.coordinator.said()
+    assert "training goes on with round 3" in play.coordinator.said()
+
+
+def test_the_history_names_every_site_that_failed_and_why(play):
+    first, second, third = RunFolder.open(play.run).history()
+    assert "did not answer within" in first["failed"]["shaky"]  # killed
+    assert "did not answer within" in first["failed"]["poison"]  # hung
+    assert set(first["sites"]) == {"steady"}
+    for record in (second, third):
+        assert record["failed"].keys() == {"poison"}
+        assert "not finite" in record["failed"]["poison"]
+        assert set(record["sites"]) == {"steady", "shaky"}
+    assert "round 1: shaky did not answer" in play.coordinator.said()
+
+
+def test_what_was_learned_is_what_those_who_answered_taught_to_the_last_bit(play, tmp_path):
+    # The same rounds in one process, without those answers that the history says are missing.
+    study = read_study(play.folder / "study.toml")
+    missing = [set(record["failed"]) for record in RunFolder.open(play.run).history()]
+
+    def tamper(site, message, reply):
+        number = message.metadata.group_id
+        return None if number and site in missing[int(number) - 1] else reply
+
+    federation, columns = load_federation(study)
+    grid = InProcessGrid(site_folders(federation, tmp_path / "sites", columns), tamper)
+    oracle = over_flower(study, grid, tmp_path / "run").load_model()
+    assert torch.equal(RunFolder.open(play.run).load_model().state.theta, oracle.state.theta)
+
+
+def test_the_model_is_within_noise_of_the_undisturbed_one(play, tmp_path):
+    study = read_study(
+        play.folder / "study.toml", ['federation.sites=["steady.toml", "shaky.toml"]']
+    )
+    federation, columns = load_federation(study)
+    grid = InProcessGrid(site_folders(federation, tmp_path / "sites", columns))
+    undisturbed = over_flower(study, grid, tmp_path / "run").history()[-1]["test"]
+    disturbed = RunFolder.open(play.run).history()[-1]["test"]
+    assert disturbed["accuracy"] > 0.8
+    assert abs(disturbed["accuracy"] - undisturbed["accuracy"]) < 0.1
+
+
+def test_a_site_that_was_killed_goes_on_from_what_it_kept(play):
+    # Round 1 did not count for it, so round 2 starts from nothing, and round 3 from round 2.
+    events = play.events("shaky")
+    assert [e["round"] for e in events if e["did"] == "trained"][-1] == 3
+    assert not any("is gone" in str(e.get("why")) for e in events)
