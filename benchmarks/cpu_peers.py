@@ -4,8 +4,9 @@
 
 Every run of a tool is a process of its own; repeats go round the tools, so that a slow minute of
 the machine meets all of them. Prints seconds per round (median over rounds, then over repeats),
-steps per second, what start and stop cost, and how many times as long each tool takes as
-Potluck. Needs the environment of benchmarks/README.md.
+steps per second, what start and stop cost, how long the planned study would take with them, and
+how many times as long as with Potluck's `auto` engine.
+Needs the environment of benchmarks/README.md.
 """
 
 import argparse
@@ -32,17 +33,17 @@ MNIST, CIFAR = (1, 28, 28), (3, 32, 32)
 BENCHMARKS: dict[str, list[Problem]] = {
     # pfl-research's own CIFAR-10 benchmark: 1000 users of 50 images, batches of 10.
     "B1": [
-        Problem("pfl_cnn", CIFAR, 1000, 50, cohort=50, batch=10, rounds=4),
-        Problem("mlp", CIFAR, 1000, 50, cohort=50, batch=10, rounds=20),
+        Problem("pfl_cnn", CIFAR, 1000, 50, cohort=50, batch=10, planned=1500, rounds=4),
+        Problem("mlp", CIFAR, 1000, 50, cohort=50, batch=10, planned=1500, rounds=8),
     ],
     "B2": [
-        Problem("mlp", MNIST, 10, 1000, cohort=10, batch=32, rounds=20),
-        Problem("lenet5", MNIST, 10, 1000, cohort=10, batch=32, rounds=10),
+        Problem("mlp", MNIST, 10, 1000, cohort=10, batch=32, planned=200, rounds=10),
+        Problem("lenet5", MNIST, 10, 1000, cohort=10, batch=32, planned=200, rounds=6),
     ],
     "B2-models": [
-        Problem("mlp", MNIST, 100, 100, cohort=10, batch=20, rounds=20),
-        Problem("cnn_s", MNIST, 100, 100, cohort=10, batch=20, rounds=20),
-        Problem("cnn_l", MNIST, 100, 100, cohort=10, batch=20, rounds=8),
+        Problem("mlp", MNIST, 100, 100, cohort=10, batch=20, planned=1000, rounds=20),
+        Problem("cnn_s", MNIST, 100, 100, cohort=10, batch=20, planned=1000, rounds=10),
+        Problem("cnn_l", MNIST, 100, 100, cohort=10, batch=20, planned=1000, rounds=6),
     ],
 }
 
@@ -128,10 +129,12 @@ def summary(problem: Problem, runs: list[dict]) -> dict:
     if not good:
         return {"error": runs[-1]["error"]}
     taken = spread([run["s/round"] for run in good])
+    besides = median(run["besides rounds"] for run in good)
     return {
         "s/round": taken,
         "steps/s": problem.steps / taken["median"],
-        "besides rounds s": median(run["besides rounds"] for run in good),
+        "besides rounds s": besides,
+        "planned study s": besides + problem.planned * taken["median"],
         "until counted s": median(run["until counted"] for run in good),
         "accuracy": median(run["accuracy"] for run in good),
         "neighbours": max(run["neighbours"] for run in good),
@@ -140,26 +143,30 @@ def summary(problem: Problem, runs: list[dict]) -> dict:
 
 
 def shown(rows: dict[str, dict]) -> str:
-    """The table, with times as multiples of Potluck's best."""
+    """The table, with times as multiples of those of Potluck's `auto`."""
     good = {tool: row for tool, row in rows.items() if "error" not in row}
-    ours = [row["s/round"]["median"] for tool, row in good.items() if tool.startswith("Potluck")]
-    best = min(ours, default=None)
-    lines = [["tool", "s/round", "[min–max]", "steps/s", "× Potluck's best", "besides rounds"]]
+    ours = good.get("Potluck auto")
+    lines = [["tool", "s/round", "[min–max]", "steps/s", "× auto", "besides", "planned study", "×"]]
     for tool, row in good.items():
         taken = row["s/round"]
-        row["ratio"] = taken["median"] / best if best else None
+        if ours:
+            row["ratio"] = taken["median"] / ours["s/round"]["median"]
+            row["ratio of planned study"] = row["planned study s"] / ours["planned study s"]
         lines.append(
             [
                 f"{tool} *" if tool in HAND_WRITTEN else tool,
                 f"{taken['median']:.4f}",
                 f"[{taken['min']:.4f}–{taken['max']:.4f}]",
                 f"{row['steps/s']:,.0f}",
-                f"{row['ratio']:.2f}" if best else "",
+                f"{row['ratio']:.2f}" if ours else "",
                 f"{row['besides rounds s']:.1f} s",
+                f"{row['planned study s']:.0f} s",
+                f"{row['ratio of planned study']:.2f}" if ours else "",
             ]
         )
     failed = [f"{tool}: {row['error'][:200]}" for tool, row in rows.items() if "error" in row]
-    return "\n".join([table(lines), "* written by hand", *failed])
+    remarks = {remark for row in good.values() for run in row["runs"] for remark in run["remarks"]}
+    return "\n".join([table(lines), "* written by hand", *sorted(remarks), *failed])
 
 
 @contextmanager

@@ -578,7 +578,7 @@ def train(cell: Cell, data: Data, seed: int, device: str, engine: str, rounds: i
             device=device,
         )
     assert federation.test is not None
-    kept = ("surprise", "refuted", "worth", "sure", "pseudo_label_accuracy")
+    kept = ("surprise", "refuted", "rate_gap", "worth", "sure", "pseudo_label_accuracy")
     return {
         "accuracy": trained.evaluate(*federation.test).accuracy,
         "seconds": time.perf_counter() - began,

@@ -24,8 +24,9 @@ class Problem:
       cohort:  users of a round.
       batch:   samples of a step.
       lr:      learning rate.
-      warm_up: rounds that are not counted.
-      rounds:  rounds that are.
+      planned: rounds of the study that is simulated; a tool may prepare itself for as many.
+      warm_up: the first rounds, which are not counted.
+      rounds:  the next ones, which are; then it is enough.
       seed:    of the data and the first parameters.
       threads: of the processor.
     """
@@ -37,6 +38,7 @@ class Problem:
     cohort: int
     batch: int
     lr: float = 0.05
+    planned: int = 1000
     warm_up: int = 2
     rounds: int = 10
     seed: int = 0
@@ -93,10 +95,11 @@ class Data:
 
 
 class Clock:
-    """Tells when rounds ended; `began` is when the process was started."""
+    """Notes when rounds end, and what a tool remarks; `began` is when the process started."""
 
     def __init__(self, began: float) -> None:
         self.began, self.ends = began, list[float]()
+        self.remarks: list[str] = []
 
     def tick(self) -> None:
         self.ends.append(time.time())
@@ -109,6 +112,7 @@ class Clock:
         return {
             "rounds": [end - start for start, end in pairs],
             "until counted": self.ends[last] - self.began,
+            "remarks": self.remarks,
         }
 
 

@@ -151,11 +151,12 @@ def test_away_from_a_terminal_a_run_prints_a_few_plain_lines(irises: Path) -> No
     assert "\x1b" not in printed
     assert "━━━━ 60/60" not in printed
     after = printed[printed.index("All 3 classes can be separated") :].splitlines()
-    assert len(after) == 5
+    assert len(after) == 6
     assert after[1] == "run folder: run"
-    assert re.fullmatch(r"test accuracy after 60 rounds: \d+\.\d\d%", after[2])
-    assert after[3] == "model and history: run"
-    assert "potluck predict run DATA" in after[4]
+    assert after[2] == "engine stacked: quicker for fully connected models."
+    assert re.fullmatch(r"test accuracy after 60 rounds: \d+\.\d\d%", after[3])
+    assert after[4] == "model and history: run"
+    assert "potluck predict run DATA" in after[5]
 
 
 def test_the_table_of_sites_says_what_each_brings(irises: Path) -> None:
@@ -355,8 +356,9 @@ def test_a_folder_of_images_is_predicted(tmp_path: Path, potluck: Potluck) -> No
     np.savez(tmp_path / "new.npz", x=pixels)
     for source in ("new", "new.npz"):
         potluck("predict", tmp_path / "run", tmp_path / source, "--out", tmp_path / f"{source}.csv")
-    assert len(_predictions(tmp_path / "new.csv")) == 3
-    assert (tmp_path / "new.csv").read_text() == (tmp_path / "new.npz.csv").read_text()
+    named = _predictions(tmp_path / "new.csv")
+    assert [row.pop("file") for row in named] == ["a.png", "b.png", "c.png"]
+    assert named == _predictions(tmp_path / "new.npz.csv")
 
 
 # --- list and help

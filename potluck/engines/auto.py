@@ -59,7 +59,7 @@ def choose_engine(orders: Orders) -> tuple[Engine, str]:
                 f"engine graphed: {streams} CUDA graphs of {group} stacked sites, since the model "
                 f"has only {size:,} parameters."
             )
-        streams = 1 if orders.network.stochastic else min(sites, 10)
+        streams = 1 if orders.network.stochastic else min(sites, 5)
         return Graphed(streams), f"engine graphed: {streams} sites at once as CUDA graphs."
     if sites == 1:
         return Sequential(), "engine sequential: one site at a time takes part."

@@ -9,7 +9,6 @@ from torch.nn.functional import cross_entropy
 from potluck.messages import Tensors
 from potluck.models.network import Network, infer_batched
 
-
 BINS = 15
 """How many bins of equal width the calibration of confidences is counted in."""
 

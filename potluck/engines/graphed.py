@@ -43,7 +43,7 @@ class Graphed:
       compile:   compile the step before it is captured: up to some minutes at the start.
     """
 
-    streams: int = 10
+    streams: int = 5
     group: int = 1
     precision: Precision = "float32"
     compile: bool = True
@@ -74,21 +74,22 @@ class Graphed:
 
     def _launch(self, orders: Orders, sites: Sequence[Site]) -> list["_Launched"]:
         """Make some sites ready and start their steps; nothing is waited for."""
-        prepared = [orders.made_ready(site) for site in sites]
-        idle = [
-            _Launched([], [(site, state)])
-            for site, (ready, state) in zip(sites, prepared, strict=True)
-            if ready is None
-        ]
-        work: list[tuple[_Worker, list[Ready]]] = []
-        ready = [ready for ready, _ in prepared if ready is not None]
-        with _autocast(self.precision):
-            for bucket in alike(ready):
+        launched: list[_Launched] = []
+        taken: list[_Worker] = []
+        # Sites that train alone start as soon as they are ready; others wait for their group.
+        for together in [sites] if self.group > 1 else [[site] for site in sites]:
+            prepared = [orders.made_ready(site) for site in together]
+            for site, (ready, state) in zip(together, prepared, strict=True):
+                if ready is None:
+                    launched.append(_Launched([], [(site, state)]))
+            for bucket in alike([ready for ready, _ in prepared if ready is not None]):
                 for first in range(0, len(bucket), self.group):
                     chunk = bucket[first : first + self.group]
-                    worker = self._workers.of(chunk, [taken for taken, _ in work])
-                    work.append((worker, chunk))
-            return [*_train(work), *idle]
+                    with _autocast(self.precision):
+                        worker = self._workers.of(chunk, taken)
+                        launched.append(worker.launch(chunk))
+                    taken.append(worker)
+        return launched
 
     def _prepare(self, worker: Program) -> Run:
         """Compile, once for all workers with memory of the same shapes, and capture."""
@@ -129,21 +130,16 @@ class _Worker(Program):
         with torch.cuda.stream(self.stream):
             super().__init__(group, length, room, prepare)
 
+    def launch(self, group: Sequence[Ready]) -> _Launched:
+        """Start all steps of some sites, after what the current stream has been given so far.
 
-def _train(work: Sequence[tuple[_Worker, list[Ready]]]) -> Iterator[_Launched]:
-    """Start all steps of some workers' sites, each on its stream.
-
-    Streams first wait for what the current one has been given so far. That also keeps memory
-    that was freed there, or is still read there, from being written too early.
-    """
-    for worker, group in work:
-        worker.stream.wait_stream(torch.cuda.current_stream())
-        with (
-            torch.cuda.stream(worker.stream),
-            seeded(dropout_seed(group), worker.stream.device),
-        ):
-            results = shares(*worker.train(group), group)
-        yield _Launched(group, (), results, worker.stream.record_event())
+        Waiting for the current stream also keeps memory that was freed there, or is still read
+        there, from being written too early.
+        """
+        self.stream.wait_stream(torch.cuda.current_stream())
+        with torch.cuda.stream(self.stream), seeded(dropout_seed(group), self.stream.device):
+            results = shares(*self.train(group), group)
+        return _Launched(group, (), results, self.stream.record_event())
 
 
 def _finished(wave: Sequence[_Launched]) -> Iterator[Finished]:

@@ -24,7 +24,6 @@ from potluck.flower.memory import Holding, Memory
 from potluck.flower.processes import Guarded, environment, free_port, program
 from potluck.labels import LabelSpace
 from potluck.study.sitefile import load_site, read_site_file
-from potluck.study.views import Subset
 
 AGAIN = 2.0
 """Seconds before a SuperNode that ended is started again."""
@@ -64,11 +63,7 @@ def check_site(file: Path, invitation: Invitation, space: LabelSpace | None) -> 
             f'{file}: the site\'s name is "{declared.name}", but the key in {invitation.folder} is '
             f'that of "{invitation.site}"; use the folder that was made for this site.'
         )
-    view = declared.view
-    if isinstance(view, Subset) and view.private:
-        space = LabelSpace(tuple(view.classes))  # a private site need not know any others
-    elif declared.classes is not None:
-        space = LabelSpace(tuple(declared.classes))
+    space = declared.space() or space  # a private site need not know any others
     if space is None:
         raise PotluckError(
             f"{file}: say which target classes the study has, as agreed with the coordinator: "

@@ -136,7 +136,12 @@ def guard(command: Sequence[str]) -> int:
     threading.Thread(target=watch, daemon=True).start()
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, lambda *_: _end(process))
-    return process.wait()
+    code = process.wait()
+    if os.getpgrp() == os.getpid():
+        time.sleep(1)  # for what the command started, and told to end
+        # Whatever is left of it, which may wait forever for a server that is gone; and us.
+        os.killpg(os.getpgrp(), signal.SIGKILL)
+    return code
 
 
 def _end(process: "subprocess.Popen[bytes]") -> None:

@@ -83,7 +83,8 @@ def coordinate(grid: Grid, path: Path) -> None:
     )
     state = last_state(study, prepared, folder)
     events.note(what="start", round=state.round, sites=list(declared))
-    state = Rounds(setup, state, keeping(study, folder, on_round)).train(grid)
+    with keeping(study, folder, on_round) as keep:
+        state = Rounds(setup, state, keep).train(grid)
     conclude(study, prepared, folder, state)
     events.note(what="finished")
 

@@ -54,6 +54,10 @@ from potluck.models.network import Network
 
 _LONGEST = 500  # characters of a site's own words in the history
 
+GRACE = 30.0
+"""Seconds after the deadline for which Flower keeps a message, so that it is we who say that a
+site is late, and not Flower that there is no such message."""
+
 OnRound = Callable[[ServerState, Record], None]
 
 
@@ -235,7 +239,7 @@ class Rounds(Strategy):
                 dst_node_id=connected[name],
                 message_type=kind,
                 group_id=str(state.round + 1),
-                ttl=setup.policy.deadline,
+                ttl=setup.policy.deadline + GRACE,
             )
         return messages
 

@@ -25,16 +25,13 @@ _METRICS = "metrics"
 
 # Types of tensors that cross; others (complex, quantised, bfloat16) no method sends.
 _TYPES = {
-    str(array.dtype): tensor
-    for array, tensor in [
-        (np.zeros(0, np.float16), torch.float16),
-        (np.zeros(0, np.float32), torch.float32),
-        (np.zeros(0, np.float64), torch.float64),
-        (np.zeros(0, np.bool_), torch.bool),
-        (np.zeros(0, np.uint8), torch.uint8),
-        (np.zeros(0, np.int32), torch.int32),
-        (np.zeros(0, np.int64), torch.int64),
-    ]
+    "float16": torch.float16,
+    "float32": torch.float32,
+    "float64": torch.float64,
+    "bool": torch.bool,
+    "uint8": torch.uint8,
+    "int32": torch.int32,
+    "int64": torch.int64,
 }
 
 
@@ -55,7 +52,7 @@ def pack(facts: Mapping[str, Any], groups: Mapping[str, Tensors] | None = None) 
       facts:  JSON values; numbers must be finite.
       groups: named tensors, by the name of their group; empty ones are left out.
     """
-    content: dict[str, ArrayRecord | ConfigRecord] = {
+    content: dict[str, ArrayRecord | MetricRecord | ConfigRecord] = {
         _FACTS: ConfigRecord({_TEXT: json.dumps(facts, allow_nan=False)})
     }
     for name, tensors in (groups or {}).items():

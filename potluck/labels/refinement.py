@@ -16,7 +16,9 @@ For fixed η this is concave, and expectation maximisation solves it:
 A declaration stands until the evidence against it is strong: a distribution over d outcomes is
 replaced only if the gain in log-likelihood of its n samples exceeds ½ (d − 1) log n, Schwarz's
 price of its parameters. So noise does not move what was declared rightly. The mean gain per
-sample, over all distributions, is the site's *surprise*: how badly its declaration fits.
+sample, over all distributions, is the site's *surprise*: how badly its declaration fits. One number
+is tested besides, since it may be off by little in every column: the *rate* at which classes get
+their most likely symbol (one minus the noise rate, say), in standard errors from the declared one.
 
 Symbols that say for certain what the class is, sets of candidates and missing labels have nothing
 to refine.
@@ -43,18 +45,21 @@ class Refined:
       refuted:  (D,) bool, which of the declared distributions were replaced; empty where there is
                 nothing to refine.
       surprise: () mean gain in log-likelihood per sample by replacing all of them.
+      rate_gap: () by how many standard errors labels are the expected ones more often than
+                declared; 0 where no rate is declared.
     """
 
     log_a: Tensor
     log_b: Tensor
     refuted: Tensor
     surprise: Tensor
+    rate_gap: Tensor
 
     @classmethod
     def none(cls, log_a: Tensor, log_b: Tensor) -> "Refined":
         """The view as it was declared, with nothing to refine."""
         nothing = torch.zeros(0, dtype=torch.bool, device=log_a.device)
-        return cls(log_a, log_b, nothing, log_a.new_zeros(()))
+        return cls(log_a, log_b, nothing, log_a.new_zeros(()), log_a.new_zeros(()))
 
 
 def refined(
@@ -72,14 +77,14 @@ def refined(
     """
     book, held, eta = log_a.exp(), log_b.exp(), log_eta.exp()
     if uncertain_columns(book, held):
-        found, refuted, gain = _columns(book, symbols, eta, trust)
+        found, refuted, gain, gap = _columns(book, symbols, eta, trust)
         log_found, log_held = found.log(), log_b
     elif uncertain_rows(book, held):
         found, refuted, gain = _rows(book, prior, symbols, eta, trust)
-        log_found, log_held = found.log(), found.sum(0).log()
+        log_found, log_held, gap = found.log(), found.sum(0).log(), torch.zeros_like(gain)
     else:
         return Refined.none(log_a, log_b)
-    return Refined(log_found, log_held, refuted, gain / len(symbols))
+    return Refined(log_found, log_held, refuted, gain / len(symbols), gap)
 
 
 def uncertain_columns(book: Tensor, held: Tensor) -> bool:
@@ -100,8 +105,8 @@ def _certain(book: Tensor) -> bool:
 
 def _columns(
     book: Tensor, symbols: Tensor, eta: Tensor, trust: float
-) -> tuple[Tensor, Tensor, Tensor]:
-    """(Z, K) P(symbol | class), (K,) which columns were replaced, () the gain of all."""
+) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+    """(Z, K) P(symbol | class), (K,) which columns were replaced, () the gain of all, the gap."""
     declared = (1 - SLIP) * book + SLIP / len(book)
     estimate = declared
     for _ in range(STEPS):
@@ -110,7 +115,15 @@ def _columns(
         estimate = estimate / estimate.sum(0)
     gain = (counts * (estimate / declared).log()).sum(0)
     refuted = gain > _price(len(book), counts.sum(0))
-    return torch.where(refuted, estimate, book), refuted, gain.sum()
+    return torch.where(refuted, estimate, book), refuted, gain.sum(), _rate_gap(counts, declared)
+
+
+def _rate_gap(counts: Tensor, declared: Tensor) -> Tensor:
+    """() standard errors by which classes get their most likely symbol too often."""
+    rate, likely = declared.max(0)
+    samples = counts.sum(0)
+    surplus = (counts.gather(0, likely.unsqueeze(0)).squeeze(0) - rate * samples).sum()
+    return surplus / (rate * (1 - rate) * samples).sum().sqrt().clamp_min(1e-6)
 
 
 def _rows(

@@ -30,7 +30,7 @@ Beliefs, corrected views and everything per sample stay at the site.
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields, replace
 from typing import Literal, get_args
 
 import torch
@@ -88,12 +88,12 @@ class Potluck(Method):
       strong:     the view that must agree with pseudo-labels; "none" for the weak one.
     """
 
-    pseudo: float = 1.0
-    mix: float = 1.0
+    pseudo: float = 0.5
+    mix: float = 0.5
     tau: float = 0.9
     thresholds: Thresholds = "one"
     balance: Literal["class", "none"] = "class"
-    momentum: float = 0.5
+    momentum: float = 0.8
     trust: float = 10.0
     patience: int = 10
     weights: Weights = "information"
@@ -155,6 +155,7 @@ class Potluck(Method):
         metrics = {"sure": float(sure.to(beliefs).mean()), "surprise": float(view.surprise)}
         if len(view.refuted):
             metrics["refuted"] = float(view.refuted.to(beliefs).mean())
+            metrics["rate_gap"] = float(view.rate_gap)
         if site.truth is not None:
             metrics["pseudo_label_accuracy"] = float(expected_accuracy(beliefs, site.truth))
         weights = self.weighed(log_eta, log_a, view.log_b, beliefs, sure)
@@ -310,8 +311,28 @@ class Potluck(Method):
         return head_sums.solved(server, theta, layout, RIDGE, SCALE)
 
     def at_server(self) -> AtServer:
-        """A server that has data of its own trains on it like a site."""
-        return AtServer(replace(self, head="averaged"))
+        """A server that has labels of its own trains on them like a site."""
+        options = {option.name: getattr(self, option.name) for option in fields(Potluck)}
+        return AtServer(_AtServer(**options | {"head": "averaged"}))
+
+
+@dataclass(frozen=True)
+class _AtServer(Potluck):
+    """The server's own training, which no other site's outweighs: for labels, not for guesses."""
+
+    def plan(
+        self,
+        model: LocalModel,
+        site: SiteData,
+        shared: Tensors,
+        state: Tensors,
+        generator: torch.Generator,
+    ) -> Plan:
+        """As at a site; nothing where no label says anything."""
+        plan = super().plan(model, site, shared, state, generator)
+        if _tells(plan.tensors["log_a"], plan.tensors["log_b"]).any():
+            return plan
+        return replace(plan, pool=plan.pool[:0])
 
 
 _SENT = "sent."

@@ -173,8 +173,8 @@ class Comparison:
         """How to read the table."""
         counts = sorted({len(setting.runs) for setting in self.settings})
         number = f"{counts[0]}" if len(counts) == 1 else f"{counts[0]} to {counts[-1]}"
-        seeds = "1 seed" if counts == [1] else f"{number} seeds"
-        text = f"{_sentence(self.metric.title)}, mean ± sd over {seeds}."
+        over = "one seed" if counts == [1] else f"mean ± sd over {number} seeds"
+        text = f"{_sentence(self.metric.title)}, {over}."
         if len(self.settings) > 1:
             text += " Best in bold."
         if any(row.p is not None for row in self.rows):

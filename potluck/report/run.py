@@ -149,8 +149,10 @@ class Run:
         for r, record in enumerate(self.history):
             for site, numbers in record.get(part, {}).items():
                 for name, value in numbers.items():
-                    table = tables.setdefault(name, np.full(shape, np.nan))
-                    table[row[site], r] = np.nan if value is None else value
+                    if name not in tables:
+                        tables[name] = np.full(shape, np.nan)
+                    if value is not None:
+                        tables[name][row[site], r] = value
         return tables
 
 

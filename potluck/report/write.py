@@ -8,7 +8,7 @@ from potluck.report.figures import FIGURES
 from potluck.report.picture import Picture
 from potluck.report.run import Run, read_run
 from potluck.report.style import Format, house_style, save
-from potluck.study.files import writing
+from potluck.study.files import check_writable, writing
 
 
 def write_report(run: Path, out: Path | None = None, formats: Sequence[Format] = ()) -> list[Path]:
@@ -24,6 +24,7 @@ def write_report(run: Path, out: Path | None = None, formats: Sequence[Format] =
     """
     loaded = read_run(run)
     page = out or run / "report.html"
+    check_writable(page, "an HTML file")
     with house_style():
         pictures = draw(loaded)
         text = contents(loaded, pictures).html()

@@ -21,7 +21,7 @@ from potluck.study.options import make
 from potluck.study.recipe import recipe_of, recipe_values
 from potluck.study.schema import RealFederation, Study, read_study
 from potluck.study.simulation import simulate
-from potluck.study.sitefile import load_site
+from potluck.study.sitefile import load_site, read_site_file
 
 
 @dataclass(frozen=True, eq=False)
@@ -92,9 +92,12 @@ def study_classes(path: Path | None, site: Path) -> LabelSpace:
       site: the site file, for the message when there is no study.
     """
     if path is None:
+        space = read_site_file(site).space()
+        if space is not None:
+            return space
         raise PotluckError(
-            f"{site} is a site file; its labels mean something only in a study. "
-            f"Say which: potluck check {site} --study study.toml"
+            f"{site} is a site file; its labels mean something only in a study. Name the study's "
+            f"classes in it (classes = […]), or say which: potluck check {site} --study study.toml"
         )
     study = read_study(path)
     if study.federation is None:

@@ -8,6 +8,7 @@ not at all, whenever the process is killed, and one that was damaged later is re
 
 import re
 from collections.abc import Mapping
+from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import fields
 from pathlib import Path
 from typing import Any
@@ -56,6 +57,40 @@ def save(state: ServerState, study_hash: str, folder: Path, keep: int = 2) -> Pa
     kept = [number for number in available(folder) if number <= state.round][:keep]
     _prune(folder, {_stem(number) for number in kept})
     return stem.with_suffix(".json")
+
+
+class Writer:
+    """Writes checkpoints in the background, one after another, so that rounds need not wait.
+
+    A problem with writing is raised by the next call. States are never changed, only replaced:
+    what is being written stays as it is. Leaving the context waits for the last checkpoint.
+
+    Args:
+      study_hash: of the study that the run follows.
+      folder:     the run's checkpoints.
+    """
+
+    def __init__(self, study_hash: str, folder: Path) -> None:
+        self._study_hash, self._folder = study_hash, folder
+        self._pool = ThreadPoolExecutor(max_workers=1)
+        self._last: Future[Path] | None = None
+
+    def save(self, state: ServerState) -> None:
+        """Write a checkpoint of this state, after the one before is written."""
+        self.wait()
+        self._last = self._pool.submit(save, state, self._study_hash, self._folder)
+
+    def wait(self) -> None:
+        """Wait until the last checkpoint is written."""
+        if self._last is not None:
+            self._last.result()
+
+    def __enter__(self) -> "Writer":
+        return self
+
+    def __exit__(self, *problem: object) -> None:
+        self._pool.shutdown()
+        self.wait()
 
 
 def available(folder: Path) -> list[int]:

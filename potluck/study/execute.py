@@ -1,6 +1,7 @@
 """Run a study into a run folder, or go on with one that was stopped."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import torch
@@ -85,31 +86,37 @@ def _go_on(
     if study.run.threads is not None:
         torch.set_num_threads(study.run.threads)
     write_inventory(folder.path, take_inventory(prepared.federation))
-    state = run(
-        prepared.network,
-        prepared.recipe,
-        prepared.federation,
-        prepared.engine,
-        state,
-        keeping(study, folder, on_round),
-        study.run.evaluate_every,
-    )
+    with keeping(study, folder, on_round) as keep:
+        state = run(
+            prepared.network,
+            prepared.recipe,
+            prepared.federation,
+            prepared.engine,
+            state,
+            keep,
+            study.run.evaluate_every,
+        )
     return conclude(study, prepared, folder, state)
 
 
+@contextmanager
 def keeping(
     study: Study, folder: RunFolder, on_round: OnRound
-) -> Callable[[ServerState, Record], None]:
-    """What to do after each round: write its record, and perhaps a checkpoint."""
+) -> Iterator[Callable[[ServerState, Record], None]]:
+    """What to do after each round: write its record, and perhaps a checkpoint.
+
+    Afterwards, all checkpoints are written.
+    """
     every = study.run.checkpoint_every
+    with checkpoint.Writer(study.hash(), folder.checkpoints) as writer:
 
-    def keep(state: ServerState, record: Record) -> None:
-        folder.append(record)
-        if state.round % every == 0 or state.round == study.rounds:
-            checkpoint.save(state, study.hash(), folder.checkpoints)
-        on_round(record)
+        def keep(state: ServerState, record: Record) -> None:
+            folder.append(record)
+            if state.round % every == 0 or state.round == study.rounds:
+                writer.save(state)
+            on_round(record)
 
-    return keep
+        yield keep
 
 
 def conclude(study: Study, prepared: Prepared, folder: RunFolder, state: ServerState) -> Trained:

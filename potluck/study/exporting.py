@@ -7,8 +7,8 @@ import torch
 from potluck import __version__
 from potluck.errors import PotluckError, one_of
 from potluck.export import FORMATS, INPUT, PREDICTION, PROBABILITIES, Deployed, Exportable
-from potluck.study.files import writing
-from potluck.study.predictions import check_writable, site_view
+from potluck.study.files import check_writable, writing
+from potluck.study.predictions import site_view
 from potluck.study.runfolder import RunFolder
 
 

@@ -144,6 +144,19 @@ def written_whole(path: Path) -> Iterator[Path]:
         _sync_folder(path.parent)
 
 
+def check_writable(out: Path, what: str) -> None:
+    """Find out before the work, not after.
+
+    Args:
+      out:  the file to write.
+      what: the kind of file, for the message.
+    """
+    if out.is_dir():
+        raise PotluckError(f"--out {out} is a folder; give the name of {what}.")
+    if not out.parent.is_dir():
+        raise PotluckError(f"--out {out}: there is no folder {out.parent}; make it first.")
+
+
 @contextmanager
 def writing(path: Path) -> Iterator[None]:
     """Explain a full disk or missing permissions."""

@@ -19,6 +19,7 @@ from potluck.labels import LabelSpace, LabelView
 from potluck.study.build import load_test
 from potluck.study.execute import open_run
 from potluck.study.explain import about
+from potluck.study.files import check_writable
 from potluck.study.runfolder import RunFolder
 from potluck.study.sitefile import is_site_file, load_site, read_site_file
 from potluck.training import Trained
@@ -155,19 +156,6 @@ def read_inputs(folder: RunFolder, data: Path) -> tuple[Tensor, tuple[str, ...] 
         )
     _check_inputs(folder, inputs, columns, data)
     return inputs, files
-
-
-def check_writable(out: Path, what: str) -> None:
-    """Find out before the work, not after.
-
-    Args:
-      out:  the file to write.
-      what: the kind of file, for the message.
-    """
-    if out.is_dir():
-        raise PotluckError(f"--out {out} is a folder; give the name of {what}.")
-    if not out.parent.is_dir():
-        raise PotluckError(f"--out {out}: there is no folder {out.parent}; make it first.")
 
 
 def _check_inputs(

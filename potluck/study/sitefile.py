@@ -18,7 +18,7 @@ from potluck.errors import PotluckError
 from potluck.federation import Site
 from potluck.labels import LabelSpace
 from potluck.study.explain import about, explain
-from potluck.study.views import DeclaredView
+from potluck.study.views import DeclaredView, Subset
 
 # Keys that only studies have.
 _OF_STUDIES = {"rounds", "simulation", "federation"}
@@ -126,6 +126,12 @@ class SiteFile(BaseModel):
     classes: list[str] | None = Field(default=None, min_length=2)
     data: DataSource
     view: DeclaredView
+
+    def space(self) -> LabelSpace | None:
+        """The target classes as far as the site knows them itself; None where only a study does."""
+        if isinstance(self.view, Subset) and self.view.private:
+            return LabelSpace(tuple(self.view.classes))
+        return None if self.classes is None else LabelSpace(tuple(self.classes))
 
 
 def read_site_file(path: Path) -> SiteFile:

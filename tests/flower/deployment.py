@@ -68,21 +68,31 @@ class Stage:
                 os.killpg(one.process.pid, signal.SIGINT)
         for one in self.started:
             try:
-                one.process.wait(20)
+                one.process.wait(30)
             except subprocess.TimeoutExpired:
                 os.killpg(one.process.pid, signal.SIGKILL)
-        for pid in belonging(str(self.folder)):
+
+    def left(self, seconds: float = 20.0) -> list[str]:
+        """The command lines of what is still there after a while; it is killed then."""
+        end = time.monotonic() + seconds
+        while (found := belonging(str(self.folder))) and time.monotonic() < end:
+            time.sleep(0.2)
+        lines = [command_line(pid) for pid in found]
+        for pid in found:
             kill(pid)
+        return lines
 
 
 @contextmanager
 def stage(folder: Path) -> Iterator[Stage]:
-    """A stage that is cleared afterwards, come what may."""
+    """A stage that is cleared afterwards, come what may; nothing may be left on it."""
     one = Stage(folder)
     try:
         yield one
     finally:
         one.end()
+        left = one.left()
+    assert left == [], left
 
 
 def belonging(home: str, command: str = "") -> list[int]:
@@ -93,12 +103,20 @@ def belonging(home: str, command: str = "") -> list[int]:
             continue
         try:
             variables = (entry / "environ").read_bytes()
-            line = (entry / "cmdline").read_bytes()
         except OSError:
             continue
-        if f"FLWR_HOME={home}".encode() in variables and command.encode() in line:
-            found.append(int(entry.name))
+        number = int(entry.name)
+        if f"FLWR_HOME={home}".encode() in variables and command in command_line(number):
+            found.append(number)
     return found
+
+
+def command_line(pid: int) -> str:
+    """What a process was started with; nothing if it is gone."""
+    try:
+        return (Path("/proc") / str(pid) / "cmdline").read_text().replace("\0", " ")
+    except OSError:
+        return ""
 
 
 def kill(pid: int, how: signal.Signals = signal.SIGKILL) -> None:
@@ -122,7 +140,7 @@ def until(true: Callable[[], object], what: str, seconds: float = PATIENCE) -> N
     end = time.monotonic() + seconds
     while not true():
         assert time.monotonic() < end, f"waited in vain until {what}"
-        time.sleep(0.1)
+        time.sleep(0.05)
 
 
 class Eavesdropper:

@@ -145,5 +145,5 @@ def test_figures_are_written_in_every_format_asked_for(tmp_path):
 
 def test_a_place_that_cannot_be_written_to_is_explained(tmp_path):
     synthetic_run(tmp_path / "r", sites=1, classes=2, rounds=1)
-    with pytest.raises(PotluckError, match=r"nowhere/out\.html: cannot be written"):
+    with pytest.raises(PotluckError, match=r"there is no folder .*nowhere; make it"):
         write_report(tmp_path / "r", tmp_path / "nowhere" / "out.html")

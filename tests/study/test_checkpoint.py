@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from potluck.engines import ServerState
 from potluck.errors import PotluckError
 from potluck.messages import SiteState
-from potluck.study.checkpoint import available, load, save
+from potluck.study.checkpoint import Writer, available, load, save
 from potluck.study.files import write_pair
 
 HASH = "0123456789abcdef"
@@ -550,3 +550,20 @@ def test_a_full_disk_is_explained_and_leaves_the_last_checkpoint_unharmed(tmp_pa
         resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
     assert names(tmp_path) == before
     assert load(tmp_path, HASH).round == 1
+
+
+def test_a_writer_writes_in_order_and_is_done_at_the_end(tmp_path):
+    with Writer("hash", tmp_path) as writer:
+        for number in (1, 2, 3):
+            writer.save(make_state(number))
+    assert available(tmp_path) == [3, 2]
+
+
+def test_a_writer_raises_what_went_wrong(tmp_path):
+    blocked = tmp_path / "file"
+    blocked.write_text("in the way")
+    with (
+        pytest.raises(PotluckError, match="file"),
+        Writer("hash", blocked / "checkpoints") as writer,
+    ):
+        writer.save(make_state(1))

@@ -1,0 +1,65 @@
+"""What labels are worth, compared with exact ones: against sums over all symbols, by hand."""
+
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+
+import potluck as pl
+from potluck.data.makers.noise import symmetric
+from potluck.labels.information import removed_variance, worth
+
+SPACE = pl.LabelSpace.numbered(10)
+GROUPS = {"low": list("0123"), "middle": list("456"), "high": list("789")}
+
+
+def posteriors(count: int, classes: int, seed: int) -> torch.Tensor:
+    generator = torch.Generator().manual_seed(seed)
+    return torch.randn(count, classes, generator=generator, dtype=torch.float64).log_softmax(1)
+
+
+def worth_of(view: pl.LabelView, log_eta: torch.Tensor, symbols: torch.Tensor) -> float:
+    log_a, log_b = view.codebook.log(), view.normaliser.log()
+    return float(worth(log_eta, log_a[symbols], log_b)[0])
+
+
+def test_an_exact_label_is_worth_one_and_none_is_worth_nothing():
+    log_eta, classes = posteriors(50, 10, 0), torch.arange(50) % 10
+    assert worth_of(pl.exact(SPACE), log_eta, classes) == pytest.approx(1)
+    assert worth_of(pl.unlabeled(SPACE), log_eta, torch.zeros(50).long()) < 1e-6
+
+
+def test_three_groups_of_ten_classes_are_worth_two_ninths_before_anything_is_learned():
+    # Gini impurity falls from 0.9 to 0.4 · 3/4 + 2 · 0.3 · 2/3 = 0.7.
+    view = pl.coarse(SPACE, GROUPS)
+    symbols = view.codebook.argmax(0)  # each class once
+    log_eta = torch.full((10, 10), 0.1).double().log()
+    assert worth_of(view, log_eta, symbols) == pytest.approx(0.2 / 0.9, rel=1e-6)
+
+
+def test_more_noise_is_worth_less():
+    log_eta = torch.full((10, 10), 0.1).double().log()
+    found = [
+        worth_of(pl.noisy(SPACE, symmetric(10, rate)), log_eta, torch.arange(10))
+        for rate in (0.0, 0.2, 0.4, 0.6, 0.9)
+    ]
+    assert found == sorted(found, reverse=True)
+    assert found[0] == pytest.approx(1)
+    assert found[-1] == pytest.approx(0, abs=1e-6)
+
+
+@given(st.integers(0, 1000))
+def test_the_removed_variance_is_the_fisher_information_about_each_logit(seed):
+    generator = torch.Generator().manual_seed(seed)
+    book = torch.rand(4, 3, generator=generator, dtype=torch.float64) + 0.05
+    book = book / book.sum(0)
+    log_eta = posteriors(1, 3, seed).requires_grad_()
+    log_p = torch.logsumexp(log_eta + book.log(), 1) - torch.logsumexp(log_eta, 1)  # (Z,)
+    scores = torch.stack([torch.autograd.grad(p, log_eta, retain_graph=True)[0] for p in log_p])
+    fisher = (log_p.exp().detach()[:, None] * scores[:, 0] ** 2).sum(0)
+    removed = [
+        log_p[z].exp().detach()
+        * removed_variance(log_eta.detach(), book[z].log(), torch.zeros(3))[0]
+        for z in range(4)
+    ]
+    assert torch.allclose(torch.stack(removed).sum(0), fisher, atol=1e-9)

@@ -1,0 +1,254 @@
+"""`potluck`: what each part does, and that it can be switched off."""
+
+from dataclasses import replace
+
+import pytest
+import torch
+
+import potluck as pl
+from potluck.errors import PotluckError
+from potluck.federated.weights import entry_weights
+from potluck.methods import Likelihood, LocalModel, Potluck, SiteData
+from potluck.methods.potluck import RIDGE, SCALE
+from potluck.models import build
+from potluck.models.network import Network
+
+SPACE = pl.LabelSpace(("a", "b", "c", "d"))
+OFF = Potluck(pseudo=0, mix=0, trust=float("inf"), weights="samples", head="averaged")
+
+
+def blobs(count: int, seed: int, spread: float = 0.5) -> tuple[torch.Tensor, torch.Tensor]:
+    generator = torch.Generator().manual_seed(seed)
+    truth = torch.arange(count) % 4
+    return 2 * torch.eye(4)[truth] + spread * torch.randn(count, 4, generator=generator), truth
+
+
+def site(name: str, view: pl.LabelView, labels=None, count: int = 60, seed: int = 0) -> pl.Site:
+    inputs, truth = blobs(count, seed)
+    return pl.Site.of(name, inputs, view, truth if labels is None else labels(truth), truth)
+
+
+def everyone() -> list[pl.Site]:
+    noise = torch.full((4, 4), 0.1) + 0.6 * torch.eye(4)
+    sets = torch.eye(4) + torch.eye(4).roll(1, 0)
+    names = pl.LabelSpace(("d", "b"))
+    own = (torch.arange(60) % 4 == 3) | (torch.arange(60) % 4 == 1)
+    inputs, truth = blobs(60, 5)
+    return [
+        site("lab", pl.exact(SPACE), seed=1),
+        site("codes", pl.coarse(SPACE, {"x": ["a", "b"], "y": ["c", "d"]}), lambda y: y // 2),
+        site("clerk", pl.noisy(SPACE, noise), seed=2),
+        site("wards", pl.bags(SPACE, noise), seed=3),
+        site("guesses", pl.candidates(SPACE, sets), lambda y: sets[y], seed=4),
+        pl.Site.of(
+            "secret",
+            inputs[own],
+            pl.private_subset(SPACE, names.names),
+            [SPACE.names[k] for k in truth[own]],
+            truth[own],
+        ),
+        pl.Site.of("archive", blobs(60, 6)[0], pl.unlabeled(SPACE), truth=blobs(60, 6)[1]),
+    ]
+
+
+def train(method, sites, rounds=4, server=None, **options) -> pl.Trained:
+    settings = {"lr": 0.1, "batch_size": 16, **options}
+    recipe = pl.Recipe(rounds=rounds, method=method, local=pl.LocalTraining(**settings))
+    federation = pl.Federation.of(sites, server, test=blobs(200, 9))
+    return pl.train(federation, recipe)
+
+
+def model_of(classes: int = 4, seed: int = 1) -> LocalModel:
+    network = Network(build("mlp", (4,), classes, generator=torch.Generator().manual_seed(seed)))
+    theta, buffers = network.initial()
+    return LocalModel(network, theta, buffers, (theta, buffers))
+
+
+def planned(method, given: pl.Site, shared=None):
+    data = SiteData.of(given)
+    classes = len(data.log_b)
+    return method.plan(model_of(classes), data, shared or {}, method.start(data), torch.Generator())
+
+
+def test_with_all_parts_off_it_is_the_likelihood():
+    sites = everyone()
+    ours, theirs = train(OFF, sites), train(Likelihood(), sites)
+    assert torch.allclose(ours.state.theta, theirs.state.theta, atol=1e-6)
+
+
+def test_all_seven_kinds_learn_together():
+    trained = train(Potluck(), everyone(), 12)
+    assert trained.history[-1]["test"]["accuracy"] > 0.9
+    worth = {name: m["worth"] for name, m in trained.history[2]["sites"].items()}
+    assert worth["lab"] == pytest.approx(1)
+    assert all(0 < worth[name] < 0.9 for name in ("codes", "clerk", "wards", "guesses"))
+
+
+def test_a_site_without_labels_joins_once_the_model_is_sure():
+    trained = train(Potluck(), everyone(), 12)
+    assert "archive" in trained.history[0]["sat_out"]
+    assert "archive" in trained.history[-1]["sites"]
+
+
+def test_beliefs_start_with_the_label_and_follow_the_model_slowly():
+    guesses = everyone()[4]
+    data, method = SiteData.of(guesses), Potluck(momentum=0.75)
+    first = method.start(data)["beliefs"]
+    assert torch.allclose(first, (data.log_a.exp() / 2)[data.symbols])
+    plan = planned(method, guesses)
+    eta = model_of().reference(data.inputs).softmax(1)
+    q = eta * data.log_a.exp()[data.symbols]
+    expected = 0.75 * first + 0.25 * q / q.sum(1, keepdim=True)
+    assert torch.allclose(plan.tensors["beliefs"], expected, atol=1e-6)
+
+
+def test_pseudo_labels_of_each_class_count_as_much_as_the_class_is_believed_to_occur():
+    beliefs = torch.tensor([[0.95, 0.05]] * 8 + [[0.05, 0.95]] * 2 + [[0.4, 0.6]] * 10)
+    sure = Potluck().sure(beliefs)
+    assert sure.tolist() == [True] * 10 + [False] * 10
+    weight = Potluck().balanced(beliefs, sure)
+    assert weight[10:].sum() == 0
+    assert weight.sum() == pytest.approx(10)
+    share = (weight @ beliefs) / 10
+    plain = sure.float() @ beliefs / 10
+    wanted = beliefs.mean(0)
+    assert (share - wanted).abs().sum() < 0.6 * (plain - wanted).abs().sum()
+    assert torch.equal(Potluck(balance="none").balanced(beliefs, sure), sure.float())
+
+
+def test_thresholds_per_class_let_in_a_class_that_is_believed_less_surely():
+    beliefs = torch.tensor([[0.97, 0.03]] * 9 + [[0.25, 0.75]])
+    assert Potluck(tau=0.9).sure(beliefs).tolist() == [True] * 9 + [False]
+    assert Potluck(tau=0.9, thresholds="class").sure(beliefs).all()
+
+
+def test_sites_count_by_what_their_labels_are_worth():
+    lab, codes, *_, archive = everyone()
+    weights = {s.name: planned(Potluck(), s).weights for s in (lab, codes, archive)}
+    assert float(weights["lab"][0]) == pytest.approx(60, rel=1e-3)
+    assert 0 < float(weights["codes"][0]) < 50
+    assert float(weights["archive"][0]) < 1
+    assert planned(Potluck(weights="samples"), lab).weights is None
+    rows = planned(Potluck(weights="information-per-class"), lab).weights[1:]
+    assert torch.allclose(rows, torch.full((4,), 15.0), rtol=1e-3)
+
+
+def test_a_sites_weights_reach_the_entries_that_they_are_about():
+    layout = model_of(2).network.layout
+    spread = layout.unflatten(entry_weights(torch.tensor([5.0, 1.0, 2.0]), layout))
+    assert (spread["head.weight"][0] == 1).all()
+    assert (spread["head.weight"][1] == 2).all()
+    assert spread["head.bias"].tolist() == [1, 2]
+    assert all((v == 5).all() for name, v in spread.items() if not name.startswith("head"))
+
+
+def test_rows_of_the_head_are_averaged_by_their_own_weights():
+    # Two sites that know one class each: a row moves as the site that knows it says.
+    one, two = (
+        site(name, pl.exact(SPACE), lambda y, k=k: torch.full_like(y, k), seed=k)
+        for k, name in enumerate(("one", "two"))
+    )
+    method = replace(OFF, weights="information-per-class")
+    both = train(method, [one, two], 1)
+    alone = train(method, [one], 1)
+    start = build("mlp", (4,), 4, generator=pl.streams.stream(0, "model"))
+    moved = [
+        t.network.layout.unflatten(t.state.theta)["head.weight"][0] - start.head.weight[0]
+        for t in (both, alone)
+    ]
+    plain = train(OFF, [one, two], 1)
+    halved = plain.network.layout.unflatten(plain.state.theta)["head.weight"][0]
+    assert torch.allclose(moved[0], moved[1], rtol=0.05, atol=1e-4)
+    assert (halved - start.head.weight[0]).norm() < 0.7 * moved[0].norm()
+
+
+def few_classes(private: bool) -> list[pl.Site]:
+    inputs, truth = blobs(160, 0)
+    sites = []
+    for s, held in enumerate(([0, 1], [1, 2], [2, 3], [3, 0])):
+        part = torch.isin(truth, torch.tensor(held)) & (torch.arange(160) % 8 // 4 == s % 2)
+        names = [SPACE.names[k] for k in held]
+        view = pl.private_subset(SPACE, names) if private else pl.subset(SPACE, names[::-1])
+        written = [SPACE.names[k] for k in truth[part]]
+        sites.append(pl.Site.of(f"site-{s}", inputs[part], view, written, truth[part]))
+    return sites
+
+
+@pytest.mark.parametrize("private", [True, False])
+def test_where_sites_lack_classes_the_head_is_solved_and_compares_them_all(private):
+    sites = few_classes(private)
+    trained = train(Potluck(), sites, 3)
+    assert bool(trained.state.method["solve"])
+    assert trained.history[-1]["test"]["accuracy"] > 0.9
+    inputs = torch.cat([given.inputs for given in sites])
+    classes = torch.cat([given.truth for given in sites])
+    before = train(Potluck(), sites, 2).state
+    features = trained.network.inferred_features(before.theta, before.buffers, inputs)
+    with_one = torch.cat([features, torch.ones(len(features), 1)], 1).double()
+    gram = with_one.T @ with_one
+    damped = gram + RIDGE * gram.diagonal().mean() * torch.eye(len(gram))
+    onehot = torch.nn.functional.one_hot(classes, 4).double()
+    rows = SCALE * torch.linalg.solve(damped, with_one.T @ onehot).T
+    found = trained.network.layout.unflatten(trained.state.theta)
+    assert torch.allclose(found["head.weight"].double(), rows[:, :-1], rtol=1e-2, atol=1e-2)
+    assert torch.allclose(found["head.bias"].double(), rows[:, -1], rtol=1e-2, atol=1e-2)
+
+
+def test_where_others_see_all_classes_only_private_sites_send_sums():
+    trained = train(Potluck(), everyone(), 2)
+    assert not bool(trained.state.method["solve"])
+    method, lab, secret = Potluck(), everyone()[0], everyone()[5]
+    told = method.share(trained.state.method, "lab")
+    assert list(told) == ["solve"]
+    assert method.share(trained.state.method, "secret") == {}
+    for given, shared, sends in ((lab, told, False), (secret, {}, True)):
+        plan = planned(method, given, shared)
+        sent = method.report(model_of(), SiteData.of(given), plan, {})
+        assert bool(sent) == sends
+
+
+def test_the_server_trains_on_its_own_labels():
+    server = site("server", pl.exact(SPACE), seed=7, count=16)
+    trained = train(Potluck(), [everyone()[1]], 8, server=server)
+    assert trained.history[-1]["test"]["accuracy"] > 0.8
+
+
+def test_the_server_does_not_train_on_guesses():
+    inputs, truth = blobs(40, 8)
+    server = pl.Site.of("server", inputs, pl.unlabeled(SPACE), truth=truth)
+    trained = train(Potluck(tau=0.3), [everyone()[0]], 3, server=server)
+    alone = train(Potluck(tau=0.3), [everyone()[0]], 3)
+    assert torch.equal(trained.state.theta, alone.state.theta)
+
+
+def test_a_wrong_mapping_is_corrected_after_patience_and_shows_in_the_metrics():
+    codes = site("codes", pl.coarse(SPACE, {"x": ["a"], "y": ["b", "c", "d"]}), lambda y: y // 2)
+    sites = [codes, *(site(f"lab-{s}", pl.exact(SPACE), seed=s) for s in (1, 2, 3))]
+    trained = train(Potluck(patience=4), sites, 8)
+    metrics = [record["sites"]["codes"] for record in trained.history]
+    assert metrics[-1]["refuted"] == 0.25
+    assert metrics[-1]["surprise"] > 0.1
+    assert metrics[-1]["pseudo_label_accuracy"] > 0.9
+    right = site("codes", pl.coarse(SPACE, {"x": ["a", "b"], "y": ["c", "d"]}), lambda y: y // 2)
+    calm = train(Potluck(patience=4), [right, *sites[1:]], 8).history[-1]["sites"]["codes"]
+    assert calm["refuted"] == 0
+    assert calm["surprise"] < 0.2 * metrics[-1]["surprise"]
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"tau": 1.5}, "method.tau is 1.5; it must be from 0 to 1"),
+        ({"momentum": -1}, "method.momentum is -1; it must be from 0 to 1"),
+        ({"mix": -1.0}, "method.mix is -1.0; it must be at least 0"),
+        ({"trust": -1.0}, "method.trust is -1.0; it must be at least 0"),
+        ({"alpha": 0.0}, "method.alpha is 0.0; mixup needs it above 0"),
+        ({"weights": "sample"}, 'method.weights "sample".*did you mean "samples"'),
+        ({"head": "solve"}, 'method.head "solve".*did you mean "solved"'),
+        ({"strong": "rotate"}, 'method.strong is "rotate", but the samples have shape'),
+    ],
+)
+def test_options_that_make_no_sense_are_refused(options, message):
+    federation = pl.Federation.of(everyone())
+    with pytest.raises(PotluckError, match=message):
+        pl.Recipe(rounds=1, method=Potluck(**options)).check(federation)
