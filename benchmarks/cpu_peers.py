@@ -10,21 +10,18 @@ Needs the environment of benchmarks/README.md.
 """
 
 import argparse
-import fcntl
 import json
 import os
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
-from contextlib import contextmanager
 from dataclasses import asdict, replace
 from pathlib import Path
 from statistics import median
 
 from peers import HAND_WRITTEN, TOOLS
 from problem import Problem
-from quiet import Neighbours
+from quiet import Neighbours, Turn
 from record import RESULTS, spread, store, table
 
 HERE = Path(__file__).parent
@@ -55,10 +52,10 @@ def main() -> None:
     parser.add_argument("--repeats", type=int, default=3)
     parser.add_argument("--tools", nargs="+", choices=TOOLS, default=list(TOOLS))
     parser.add_argument("--models", nargs="+", help="only these of the benchmark's models")
-    parser.add_argument("--lock", type=Path, help="a file to lock during each run")
+    parser.add_argument("--lock", type=Path, help="a file to lock while measuring")
     parser.add_argument("--out", type=Path)
     arguments = parser.parse_args()
-    results = {}
+    results, turn = {}, Turn(arguments.lock)
     for problem in BENCHMARKS[arguments.benchmark]:
         if arguments.models and problem.model not in arguments.models:
             continue
@@ -69,8 +66,8 @@ def main() -> None:
         runs: dict[str, list[dict]] = {tool: [] for tool in arguments.tools}
         for _ in range(repeats):
             for tool in arguments.tools:
-                with locked(arguments.lock):
-                    runs[tool].append(run(tool, problem))
+                turn.take()
+                runs[tool].append(run(tool, problem))
         rows = {tool: summary(problem, done) for tool, done in runs.items()}
         results[problem.model] = {"problem": asdict(problem), "tools": rows}
         print(f"\n{arguments.benchmark} {problem.model}: {problem.steps} steps a round")
@@ -167,17 +164,6 @@ def shown(rows: dict[str, dict]) -> str:
     failed = [f"{tool}: {row['error'][:200]}" for tool, row in rows.items() if "error" in row]
     remarks = {remark for row in good.values() for run in row["runs"] for remark in run["remarks"]}
     return "\n".join([table(lines), "* written by hand", *sorted(remarks), *failed])
-
-
-@contextmanager
-def locked(path: Path | None) -> Iterator[None]:
-    """Hold a lock that others respect, where the machine is shared."""
-    if path is None:
-        yield
-        return
-    with path.open("w") as file:
-        fcntl.flock(file, fcntl.LOCK_EX)
-        yield
 
 
 if __name__ == "__main__":

@@ -62,7 +62,8 @@ def in_process(folder, number, settings):
     sites = ",".join(f'"sites/{name}.toml"' for name in SITES)
     out = folder / f"here-{number}"
     command = [BIN / "potluck", "run", "study.toml", "--out", out, *settings]
-    run([*command, "-o", f"federation.sites=[{sites}]"], folder)
+    how = ["-o", f"federation.sites=[{sites}]", "-o", "run.engine=sequential"]
+    run([*command, *how], folder)
     return RunFolder.open(out).history()
 
 

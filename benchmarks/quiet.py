@@ -1,11 +1,34 @@
-"""How much of the processor others use while something is measured."""
+"""Measuring on a machine that others use too: take turns, and see how much they use."""
 
+import fcntl
 import os
 import threading
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+
+
+class Turn:
+    """An exclusive lock on a file that others respect, given up now and then.
+
+    Args:
+      path:    the file; None where nobody else is there.
+      seconds: after so many, others get a chance at the next `take`.
+    """
+
+    def __init__(self, path: Path | None, seconds: float = 180.0) -> None:
+        self.seconds, self.since = seconds, -float("inf")
+        self.file = None if path is None else path.open("w")
+
+    def take(self) -> None:
+        """Wait until it is our turn, unless it still is."""
+        if self.file is None or time.monotonic() - self.since < self.seconds:
+            return
+        fcntl.flock(self.file, fcntl.LOCK_UN)
+        time.sleep(1.0)
+        fcntl.flock(self.file, fcntl.LOCK_EX)
+        self.since = time.monotonic()
 
 
 class Neighbours:

@@ -1,18 +1,32 @@
 """The same study over a network, on Flower: coordinator, sites, and what passes between them.
 
-    keys.py         a certificate authority, the server's certificate, a key pair per site
-    coordinator.py  starts and supervises what the coordinator needs
-    superlink.py    Flower's SuperLink, with its control plane closed to other machines
-    server_app.py   the coordinator's program: gathers the sites, then runs the strategy
-    gathering.py    the handshake before training
-    strategy.py     the round as a Flower strategy
-    grid.py         Flower's grid, asking for replies more often
-    declaration.py  what a site says of itself, and how the coordinator then knows it
-    terms.py        what the coordinator tells a site with every message
+What passes between them:
     wire.py         messages as Flower records
-    client_app.py   a site's program: one message, one answer
-    memory.py       a site's own disk: its data as it was checked, its state after each round
-    joining.py      starts and supervises what a site needs
+    terms.py        what the coordinator tells a site with every message
+    declaration.py  what a site says of itself, and how the coordinator then knows it
 
-Flower types appear nowhere else. Importing this package imports neither Flower nor PyTorch.
+The coordinator's program, which Flower starts:
+    server_app.py   gathers the sites, then runs the strategy
+    gathering.py    the handshake before training
+    assembly.py     from what sites declared to what is trained
+    strategy.py     the round as a Flower strategy
+    acceptance.py   whether an update that came over the network is taken
+    grid.py         Flower's grid, asking for replies more often
+    plan.py         what a run folder has besides
+
+A site's program, which Flower starts for each message:
+    client_app.py   one message, one answer
+    memory.py       the site's own disk: its data as it was checked, its state after each round
+
+For people:
+    keys.py         a certificate authority, the server's certificate, a key pair per site
+    coordinator.py  what `potluck coordinate` starts, supervises and follows
+    joining.py      what `potluck join` checks, starts and supervises
+    superlink.py    Flower's SuperLink, with its control plane closed to other machines
+    control.py      controlling it from its own machine
+    processes.py    processes that end when we do
+    events.py       what happens in another process, line by line
+    display.py      what people see
+
+Flower types appear nowhere else in Potluck.
 """

@@ -24,7 +24,7 @@ from potluck.study.build import load_federation, make_recipe
 from potluck.study.runfolder import RunFolder
 from potluck.study.schema import Study
 
-STARTING = 60.0
+STARTING = 180.0
 """Seconds that a SuperLink has to start."""
 
 LOOK = 5.0
@@ -181,7 +181,8 @@ def serving(folder: RunFolder, door: Door, cpus: int = 1) -> Iterator[Iterator[d
         else:
             control.stop_runs()
             admitted = door.keys.sites()
-            control.admit({name: admitted[name] for name in plan.sites})
+            # A site of the run whose key was taken away since is not admitted again.
+            control.admit({name: admitted[name] for name in plan.sites if name in admitted})
             run = control.submit()
         yield _follow(events, superlink, lambda: control.finished(run))
     finally:
@@ -219,6 +220,11 @@ def _wait_for(superlink: Guarded, control: Control) -> None:
 
 
 def _check_port(door: Door) -> None:
+    if door.bind not in ("0.0.0.0", "127.0.0.1"):
+        raise PotluckError(
+            f"--bind is {door.bind}; it must be 0.0.0.0 (all networks) or 127.0.0.1 (this machine "
+            "only), because the coordinator's own programs connect to 127.0.0.1."
+        )
     with socket.socket() as probe:
         probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         try:

@@ -31,7 +31,7 @@ PATIENCE = 120.0
 
 
 @dataclass(frozen=True, eq=False)
-class Presence:
+class Present:
     """A site that declared itself.
 
     Args:
@@ -69,11 +69,11 @@ class Gathering:
     admitted: Mapping[str, Declaration] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
-        self.present: dict[str, Presence] = {}
+        self.present: dict[str, Present] = {}
         self._asked: dict[int, tuple[str, float]] = {}  # node → message, when to ask again
         self._names: dict[int, str] = {}
 
-    def wait(self, enough: int) -> dict[str, Presence]:
+    def wait(self, enough: int) -> dict[str, Present]:
         """Wait until so many sites are there, and give them by name."""
         told: set[str] = set()
         while len(self.present) < enough:
@@ -127,7 +127,7 @@ class Gathering:
             for message, message_id in zip(messages, sent, strict=True):
                 self._asked[message.metadata.dst_node_id] = (message_id or "", now + PATIENCE)
 
-    def _heard(self, node: int, reply: Message) -> Presence:
+    def _heard(self, node: int, reply: Message) -> Present:
         facts, (sums,) = unpack(reply.content, ["sums"])
         if (problem := facts.get("problem")) is not None:
             raise PotluckError(str(problem))
@@ -151,7 +151,7 @@ class Gathering:
             raise PotluckError(
                 "it was not there when the run was started; it must wait for the next"
             )
-        return Presence(node, declared, sums)
+        return Present(node, declared, sums)
 
     def _problem(self, node: int, why: str) -> None:
         self.note(what="problem", site=self._names.get(node, ""), why=why)

@@ -6,7 +6,7 @@ events that are noted there.
 
 import os
 import time
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 
 import torch
@@ -18,13 +18,14 @@ from potluck.errors import PotluckError
 from potluck.flower.assembly import assemble, inventory, own_part, terms_for
 from potluck.flower.declaration import verdict
 from potluck.flower.events import Events
-from potluck.flower.gathering import Gathering
+from potluck.flower.gathering import Gathering, Present
 from potluck.flower.grid import INTERVAL, PromptGrid
-from potluck.flower.plan import RUN_VARIABLE, NetworkFolder, Plan
+from potluck.flower.plan import RUN_VARIABLE, NetworkFolder
 from potluck.flower.processes import end_with_parent
 from potluck.flower.strategy import Policy, Rounds, Setup
 from potluck.study.execute import conclude, keeping, last_state, open_run
 from potluck.study.inventory import write_inventory
+from potluck.study.presence import Presence, read_presence, update_presence, write_presence
 from potluck.study.schema import Study
 
 
@@ -43,16 +44,16 @@ def coordinate(grid: Grid, path: Path) -> None:
         torch.set_num_threads(study.run.threads)
     own = own_part(study)
     declared, sums = network.admitted()
-    standardise = study.standardise == "federation"
-    gathering = Gathering(
-        grid, own.space, plan.sites, plan.keyed, standardise, events.note, declared
-    )
+    present: dict[str, Present] = {}
     if declared and plan.keyed:
         # They were admitted when the run was started, and are told so with every message.
         _reunite(grid, study, declared, events)
     else:
-        gathering.wait(_enough(study, plan))
-    present = gathering.present
+        standardise = study.standardise == "federation"
+        gathering = Gathering(
+            grid, own.space, plan.sites, plan.keyed, standardise, events.note, declared
+        )
+        present = gathering.wait(study.network.start or len(plan.sites))
     if not declared:
         declared = {name: present[name].declared for name in plan.sites if name in present}
         sums = {name: present[name].sums for name in declared}
@@ -70,6 +71,7 @@ def coordinate(grid: Grid, path: Path) -> None:
 
     def on_round(record: Record) -> None:
         events.note(what="round", round=record["round"], failed=record["failed"])
+        _tell_presence(path, record["cohort"], record["failed"])
 
     setup = Setup(
         prepared.network,
@@ -83,15 +85,18 @@ def coordinate(grid: Grid, path: Path) -> None:
     )
     state = last_state(study, prepared, folder)
     events.note(what="start", round=state.round, sites=list(declared))
+    away = set(declared) - nodes(grid).keys()
+    _tell_presence(path, declared, dict.fromkeys(away, "is not connected"))
     with keeping(study, folder, on_round) as keep:
         state = Rounds(setup, state, keep).train(grid)
     conclude(study, prepared, folder, state)
     events.note(what="finished")
 
 
-def _enough(study: Study, plan: Plan) -> int:
-    """How many sites must be there to start."""
-    return study.network.start or len(plan.sites)
+def _tell_presence(path: Path, sites: Iterable[str], failed: Mapping[str, str]) -> None:
+    """Say which of some sites answered, and why the others did not."""
+    news = {name: Presence.now(name not in failed, failed.get(name, "")) for name in sites}
+    write_presence(path, update_presence(read_presence(path), news))
 
 
 def _reunite(grid: Grid, study: Study, admitted: Iterable[str], events: Events) -> None:

@@ -40,6 +40,7 @@ from potluck.engines.static_norm import norm_sums, static_buffers
 from potluck.errors import PotluckError
 from potluck.federation import Federation, Site
 from potluck.flower.acceptance import agreeing, check_alike, check_arrived
+from potluck.flower.grid import INTERVAL
 from potluck.flower.terms import Terms
 from potluck.flower.wire import (
     facts_of,
@@ -146,6 +147,7 @@ class Rounds(Strategy):
         self._grid = grid
         self._opened = open_round(setup.network, setup.recipe, setup.federation, self.state)
         self._failed = {}
+        self._await_enough()
         broadcasts = {site.name: self._opened.broadcast(site) for site in self._opened.cohort}
         self._sent = self._messages("train", broadcasts, self.state)
         return list(self._sent.values())
@@ -157,10 +159,9 @@ class Rounds(Strategy):
         setup, opened = self.setup, self._opened
         answers = self._answers(self._sent, replies)
         finished = self._finished(answers)
-        needed = min(setup.policy.minimum, len(opened.cohort))
         self._record = None
-        if len(finished) < needed:
-            self._count_failure(needed)
+        if len(finished) < self._needed:
+            self._count_failure()
             return None, None
         heard = {
             done.site.name: torch.tensor(self.state.round + 1)
@@ -177,7 +178,6 @@ class Rounds(Strategy):
             record["bytes"][name]["down"] = payload(message.content)
         for name, content in answers.items():
             record["bytes"][name]["up"] = payload(content)
-        record["failed"] = dict(self._failed)
         if self._tried:
             record["tried"] = self._tried
             self._tried = []
@@ -204,15 +204,24 @@ class Rounds(Strategy):
         if self._due() and federation.test is not None:
             model = (self.setup.network, self.state.theta, self.state.buffers)
             record["test"] = asdict(evaluate(*model, *federation.test))
-        hits = total = 0
-        for content in self._answers(self._sent, replies).values():
-            facts, _ = unpack(content)
-            hits, total = hits + int(facts["hits"]), total + int(facts["total"])
-        if total:
-            record["validation"] = hits / total
+        if (share := self._validated(replies)) is not None:
+            record["validation"] = share
+        record["failed"] = dict(self._failed)
         record["seconds"] = time.perf_counter() - self._began
         self._on_round(self.state, record)
         return None
+
+    def _validated(self, replies: Iterable[Message]) -> float | None:
+        """The share of validation samples that sites found predicted right; None without any."""
+        hits = total = 0
+        for name, content in self._answers(self._sent, replies).items():
+            facts = facts_of(content)
+            right, count = facts.get("hits"), facts.get("total")
+            if type(right) is not int or type(count) is not int or not 0 <= right <= count:
+                self._failed[name] = "sent what cannot be used: no count of validation samples"
+                continue
+            hits, total = hits + right, total + count
+        return hits / total if total else None
 
     def _due(self) -> bool:
         return evaluation_due(self.setup.recipe, self.state, self.setup.evaluate_every)
@@ -256,7 +265,7 @@ class Rounds(Strategy):
                 late = f"did not answer within {self.setup.policy.deadline:g} seconds"
                 self._failed[name] = late
             elif reply.has_error():
-                self._failed[name] = f"failed: {reply.error.reason}"
+                self._failed[name] = f"failed: {reply.error.reason}"[:_LONGEST]
             else:
                 answers[name] = reply.content
         for name, content in list(answers.items()):
@@ -302,13 +311,27 @@ class Rounds(Strategy):
             if name in updates or name in sat_out
         ]
 
-    def _count_failure(self, needed: int) -> None:
+    @property
+    def _needed(self) -> int:
+        """Answers that the round needs to count."""
+        return min(self.setup.policy.minimum, len(self._opened.cohort))
+
+    def _await_enough(self) -> None:
+        """Wait for sites where too few are connected, but no longer than for their answers."""
+        cohort = {site.name for site in self._opened.cohort}
+        end = time.monotonic() + self.setup.policy.deadline
+        while time.monotonic() < end:
+            if len(cohort & self.setup.nodes(self._grid).keys()) >= self._needed:
+                return
+            time.sleep(INTERVAL)
+
+    def _count_failure(self) -> None:
         """A round that does not count; too many in a row end the run."""
         self._tried.append(dict(self._failed))
         if len(self._tried) > self.setup.policy.retries:
             reasons = "; ".join(f'"{name}" {why}' for name, why in self._failed.items())
             raise PotluckError(
-                f"round {self.state.round + 1}: fewer than {needed} sites answered, "
+                f"round {self.state.round + 1}: fewer than {self._needed} sites answered, "
                 f"{len(self._tried)} times in a row ({reasons}). What was learned so far is kept; "
                 "mend the sites, or lower network.minimum, and coordinate again."
             )

@@ -147,7 +147,9 @@ class Potluck(Method):
         sure = self.sure(beliefs)
         pool = (tells | sure if self.pseudo or self.mix else tells).nonzero().flatten()
 
-        tensors = {"beliefs": beliefs, "sure": self.balanced(beliefs, sure)}
+        # A soft target that is the model's own prediction would teach it nothing.
+        targets = torch.where(tells.unsqueeze(1), beliefs, _chosen(beliefs))
+        tensors = {"beliefs": beliefs, "targets": targets, "sure": self.balanced(beliefs, sure)}
         tensors |= {"log_a": view.log_a, "log_b": view.log_b}
         if self.head != "averaged" and bool(shared.get("solve", True)):
             known = head_sums.sums(features[sure], beliefs[sure][:, site.classes])
@@ -212,13 +214,16 @@ class Potluck(Method):
     ) -> list[Tensors]:
         """The random numbers of the views, and each step's mixing share and shuffle."""
         steps = view_draws(
-            {"weak": self.weak, "strong": self.strong}, site.inputs, batches, generator
+            {"weak": self.weak, "strong": self.strong, "partner": self.weak},
+            site.inputs,
+            batches,
+            generator,
         )
         if self.mix:
             device = site.inputs.device
             shares = draw_mixup(generator, (len(batches),), self.alpha).to(device)
             for step, batch, share in zip(steps, batches, shares, strict=True):
-                partner = torch.randperm(len(batch), generator=generator).to(device)
+                partner = torch.randint(len(site), (len(batch),), generator=generator).to(device)
                 step |= {"share": share, "partner": partner}
         return steps
 
@@ -233,7 +238,7 @@ class Potluck(Method):
     ) -> tuple[Tensor, Tensors]:
         """Likelihood + λ pseudo-labels + λ' mixup; the state keeps the beliefs."""
         known, index = plan.tensors, batch.index
-        beliefs, sure = known["beliefs"][index], known["sure"][index]
+        targets, sure = known["targets"][index], known["sure"][index]
         absent = torch.where(known["log_b"] > -torch.inf, 0.0, _SILENT)
         weak = seen(self.weak, site.inputs[index], batch.draws, "weak")
         logits = model(weak)
@@ -241,12 +246,13 @@ class Potluck(Method):
         if self.pseudo:
             if self.strong != "none":
                 logits = model(seen(self.strong, site.inputs[index], batch.draws, "strong"))
-            loss = loss + self.pseudo * (sure * soft_cross_entropy(logits + absent, beliefs)).mean()
+            loss = loss + self.pseudo * (sure * soft_cross_entropy(logits + absent, targets)).mean()
         if self.mix:
             partner, share = batch.draws["partner"], batch.draws["share"]
-            logits = model(mixup(weak, weak[partner], share))
-            target, weight = (mixup(v, v[partner], share) for v in (beliefs, sure))
-            loss = loss + self.mix * (weight * soft_cross_entropy(logits + absent, target)).mean()
+            other = seen(self.weak, site.inputs[partner], batch.draws, "partner")
+            logits = model(mixup(weak, other, share))
+            mixed = mixup(targets, known["targets"][partner], share)
+            loss = loss + self.mix * (sure * soft_cross_entropy(logits + absent, mixed)).mean()
         return loss, {"beliefs": known["beliefs"]}
 
     def report(self, model: LocalModel, site: SiteData, plan: Plan, state: Tensors) -> Tensors:
@@ -346,6 +352,11 @@ def _look(model: LocalModel, inputs: Tensor) -> tuple[Tensor, Tensor]:
             [model.network.inferred_features(theta, buffers, part) for part in inputs.split(_CHUNK)]
         )
         return features, model.network.scores(theta, features).log_softmax(1)
+
+
+def _chosen(beliefs: Tensor) -> Tensor:
+    """(N, K) beliefs → one-hot rows of the most believed classes."""
+    return torch.nn.functional.one_hot(beliefs.argmax(1), beliefs.shape[1]).to(beliefs)
 
 
 def _tells(log_a: Tensor, log_b: Tensor) -> Tensor:

@@ -156,7 +156,9 @@ def arranged(figure: Figure) -> Figure:
     """The figure with its layout settled: saving would otherwise settle it twice each time."""
     engine = figure.get_layout_engine()
     if engine is not None:
-        engine.execute(figure)
+        # The names of an axis are only laid out by the first pass, its label only by the second.
+        for _ in range(2):
+            engine.execute(figure)
         figure.set_layout_engine("none")
     return figure
 

@@ -75,5 +75,7 @@ def over_flower(study: Study, grid: InProcessGrid, out: Path) -> RunFolder:
 
 def in_process(study: Study, out: Path) -> RunFolder:
     """Train a study in one process, by the sequential engine."""
+    how = study.run.model_copy(update={"engine": {"name": "sequential"}})
+    study = study.model_copy(update={"run": how})
     run_study(study, prepare(study), out, lambda record: None)
     return RunFolder.open(out)

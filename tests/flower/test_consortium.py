@@ -124,7 +124,8 @@ def test_the_script_runs_from_keys_to_an_evaluated_model(consortium):
 def test_it_ends_with_the_bytes_of_the_same_study_in_one_process(consortium, tmp_path):
     sites = [f"sites/{name}.toml" for name in ("wards", "registry", "hospital")]
     listed = f"federation.sites={json.dumps(sites)}"
-    study = read_study(consortium.folder / "study.toml", ["rounds=2", listed])
+    settings = ["rounds=2", listed, "run.engine=sequential"]
+    study = read_study(consortium.folder / "study.toml", settings)
     run_study(study, prepare(study), tmp_path / "run", lambda record: None)
     one, two = consortium.run.load_model(), RunFolder.open(tmp_path / "run").load_model()
     assert torch.equal(one.state.theta, two.state.theta)

@@ -11,6 +11,7 @@ from flwr.app import ArrayRecord, ConfigRecord, Error, Message, RecordDict
 from potluck.errors import PotluckError
 from potluck.flower.memory import Memory
 from potluck.flower.wire import pack, pack_tensors, unpack_tensors
+from potluck.study.presence import read_presence
 from potluck.study.runfolder import RunFolder
 
 
@@ -149,6 +150,7 @@ def test_a_round_without_a_site_is_the_round_of_a_federation_in_which_it_was_awa
     two = over_flower(study, away.grid, tmp_path / "away" / "run")
     assert "did not answer" in one.history()[1]["failed"]["undecided"]
     assert two.history()[1]["failed"] == {"undecided": "is not connected"}
+    assert read_presence(one.path)["undecided"].present  # it is back by the end
     assert torch.equal(theta(one), theta(two))
 
 
@@ -191,7 +193,7 @@ class Killed(BaseException):
 
 @pytest.mark.parametrize(
     ("when", "site"),
-    [("1", "clinic"), ("1", "archive"), ("4", "clinic"), ("4", "wards"), ("5", "archive")],
+    [("1", "archive"), ("4", "wards"), ("5", "clinic")],
 )
 def test_a_coordinator_killed_in_a_round_resumes_to_the_same_bytes(when, site, tmp_path):
     # A checkpoint every other round: sites must remember further back than the last round.
@@ -243,6 +245,9 @@ def test_a_site_that_lost_its_memory_says_so_and_may_begin_anew(tmp_path):
     assert "kept after round 1 is gone" in second["failed"]["clinic"]
     assert "--forget" in second["failed"]["clinic"]
     assert third["failed"].keys() == {"clinic"}
+    presence = read_presence(run.path)
+    assert [name for name, one in presence.items() if not one.present] == ["clinic"]
+    assert "is gone" in presence["clinic"].reason
     grid = a_grid(study, tmp_path / "again", tamper)
     node = next(node for node in grid.nodes.values() if node.name == "clinic")
     folder, node.forget = node.folder, True

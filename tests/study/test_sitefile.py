@@ -15,7 +15,7 @@ from potluck.errors import PotluckError
 from potluck.labels import LabelSpace
 from potluck.study.build import load_federation
 from potluck.study.schema import parse_study
-from potluck.study.sitefile import is_site_file, load_site
+from potluck.study.sitefile import is_site_file, load_site, read_site_file
 
 SPACE = LabelSpace(("flu", "cold", "well"))
 NAMED = ["flu", "well", "cold", "flu"]
@@ -233,3 +233,34 @@ def test_numbers_written_as_text_are_names_of_classes(tmp_path: Path) -> None:
     assert site.symbols.tolist() == [1, 0]
     with pytest.raises(PotluckError, match='unknown label "10"'):
         load_site(path, LabelSpace(("0", "1")))
+
+
+def test_a_table_of_pixels_is_read_as_images(tmp_path: Path) -> None:
+    (tmp_path / "data.csv").write_text("a,b,c,d,y\n0,255,7,8,cat\n1,2,3,4,dog\n")
+    data = 'kind = "table"\npath = "data.csv"\nlabel = "y"\nimage = [1, 2, 2]'
+    path = site_file(tmp_path, data, 'kind = "exact"')
+    site, columns = load_site(path, LabelSpace(("cat", "dog")))
+    assert columns is None
+    assert site.inputs.dtype == torch.uint8
+    assert site.inputs.tolist() == [[[[0, 255], [7, 8]]], [[[1, 2], [3, 4]]]]
+    wrong = site_file(tmp_path, data.replace("[1, 2, 2]", "[3, 2, 2]"), 'kind = "exact"')
+    with pytest.raises(PotluckError, match=r"12 pixels, but the table has 4 input columns"):
+        load_site(wrong, LabelSpace(("cat", "dog")))
+    (tmp_path / "data.csv").write_text("a,b,c,d,y\n0,256,7,8,cat\n")
+    path = site_file(tmp_path, data, 'kind = "exact"')
+    with pytest.raises(PotluckError, match="whole numbers from 0 to 255"):
+        load_site(path, LabelSpace(("cat", "dog")))
+
+
+def test_a_site_file_may_name_the_classes_of_the_study(tmp_path: Path) -> None:
+    (tmp_path / "data.csv").write_text("x,y\n1,cat\n2,dog\n")
+    data = 'kind = "table"\npath = "data.csv"\nlabel = "y"'
+    path = site_file(tmp_path, data, 'kind = "exact"')
+    path.write_text('classes = ["cat", "dog"]\n' + path.read_text())
+    space = read_site_file(path).space()
+    assert space == LabelSpace(("cat", "dog"))
+    load_site(path, space)
+    with pytest.raises(PotluckError, match="those of the study are dog, cat"):
+        load_site(path, LabelSpace(("dog", "cat")))
+    private = site_file(tmp_path, data, 'kind = "subset"\nclasses = ["dog"]\nprivate = true')
+    assert read_site_file(private).space() == LabelSpace(("dog",))

@@ -46,7 +46,8 @@ def brought(run: Run) -> Picture | None:
         name_ticks(axes, "x", run.classes, most=12)
     if heats:
         label = "% of the site's samples"
-        figure.colorbar(image, ax=panels[1:], label=label, shrink=0.5, aspect=30)
+        shrink = 0.5 if len(sites) > 12 else 1.0
+        figure.colorbar(image, ax=panels[1:], label=label, shrink=shrink, aspect=30)
     kinds = dict.fromkeys(site.facts.kind for site in sites)
     handles = [Patch(color=KINDS.get(kind, MUTED), label=kind) for kind in kinds]
     figure.legend(handles=handles, loc="outside lower left", ncols=len(handles))
