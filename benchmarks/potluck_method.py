@@ -642,8 +642,8 @@ def table(head: list[str], rows: list[list[str]]) -> str:
 def verdict(ours: list[float], theirs: list[float]) -> str:
     """Win or loss where the mean difference of equal seeds exceeds two standard errors."""
     gaps = [a - b for a, b in zip(ours, theirs, strict=False)]
-    if len(gaps) < 2:
-        return ""
+    if len(gaps) < 5:
+        return ""  # too few to tell
     middle, error = mean(gaps), stdev(gaps) / len(gaps) ** 0.5
     if abs(middle) <= 2 * error:
         return "tie"

@@ -47,12 +47,14 @@ def show_sites(federation: Federation, found: Identifiability) -> None:
 
 
 def show_shortfalls(found: Identifiability) -> None:
-    """Which sites cannot tell all classes apart alone, and who helps them."""
+    """Who cannot tell all classes apart alone, who helps, and what only weak evidence separates."""
     lines = found.shortfalls()
     for line in lines[:10]:
         out.print(line, markup=False, soft_wrap=True)
     if len(lines) > 10:
         out.print(f"… and {len(lines) - 10} more sites like these.", markup=False)
+    for line in found.cautions():
+        out.print(line, markup=False, soft_wrap=True)
 
 
 def show_site(site: Site) -> None:

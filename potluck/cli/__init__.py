@@ -39,6 +39,7 @@ COMMANDS: dict[str, dict[str, Callable[..., None]]] = {
         "report": results.report,
         "compare": results.compare,
         "sweep": results.sweep,
+        "reproduce": results.reproduce,
     },
     "Use a trained model": {
         "evaluate": models.evaluate,

@@ -31,6 +31,7 @@ def keys(
 
     Example: potluck keys keys --host train.example.org --site station --site herbarium
     """
+    _need("cryptography", "network")
     from potluck import console
     from potluck.flower.keys import CoordinatorKeys, make_keys, valid_until
 
@@ -77,6 +78,7 @@ def coordinate(
 
     Example: potluck coordinate study.toml --keys keys/coordinator --out runs/first
     """
+    _need("ray" if simulate else "flwr", "cluster" if simulate else "network")
     from potluck import console
     from potluck.errors import PotluckError
     from potluck.flower import coordinator
@@ -110,6 +112,7 @@ def coordinate(
             follow_run(events, run)
     except KeyboardInterrupt:
         again = f"potluck coordinate {study} --out {folder}"
+        again += " --simulate" if simulate else f" --keys {keys}"
         typer.echo(f"stopped; finished rounds are kept. Go on: {again}", err=True)
         raise typer.Exit(130) from None
     console.show_result(run.load_model(), folder)
@@ -139,6 +142,7 @@ def join(
 
     Example: potluck join station.toml --invitation keys/sites/station
     """
+    _need("flwr", "network")
     from potluck import console
     from potluck.flower.display import show_site_event
     from potluck.flower.joining import Place, check_site, chosen_device, joined
@@ -158,3 +162,13 @@ def join(
     except KeyboardInterrupt:
         typer.echo(f"left; what the site keeps is in {work}", err=True)
         raise typer.Exit(130) from None
+
+
+def _need(package: str, extra: str) -> None:
+    """Say how to install what a command needs and most people do not."""
+    from importlib.util import find_spec
+
+    from potluck.errors import PotluckError
+
+    if find_spec(package) is None:
+        raise PotluckError(f"this needs {package}: pip install 'potluck[{extra}]'")

@@ -1,4 +1,4 @@
-"""See what came of runs: report, compare, sweep."""
+"""See what came of runs: report, compare, sweep, reproduce."""
 
 from dataclasses import replace
 from pathlib import Path
@@ -9,6 +9,7 @@ import typer
 from potluck.cli.options import Overrides, Scale
 
 if TYPE_CHECKING:
+    from potluck.study.papers import Paper
     from potluck.study.sweep import Sweep
 
 
@@ -46,7 +47,9 @@ def compare(
     folders: list[Path],
     metric: Annotated[
         str,
-        typer.Option(help="accuracy, validated, error, loss, worst-class or seconds."),
+        typer.Option(
+            help="accuracy, validated, error, loss, worst-class, correspondence-error or seconds."
+        ),
     ] = "accuracy",
     x: Annotated[
         str | None,
@@ -144,6 +147,144 @@ def sweep(
     if failed:
         typer.echo(f"{len(failed)} of {len(ran)} runs failed and are left out.", err=True)
         raise typer.Exit(1)
+
+
+def reproduce(
+    paper: Annotated[str | None, typer.Argument()] = None,
+    experiment: Annotated[str | None, typer.Argument()] = None,
+    scale: Annotated[
+        str, typer.Option(help="full, as in the paper, or a scale of the study files: small.")
+    ] = "full",
+    seeds: Annotated[
+        int | None,
+        typer.Option(min=1, help="How many seeds, from 0 on; the paper's number when left out."),
+    ] = None,
+    path: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="DATA", help="The folder of all data sets: DATA/mnist, DATA/cifar10, …"
+        ),
+    ] = None,
+    override: Overrides = None,
+    results: Annotated[
+        Path | None,
+        typer.Option(
+            help="The folder of results; benchmarks/results/papers of the source when left out."
+        ),
+    ] = None,
+    runs: Annotated[Path, typer.Option(help="The folder of run folders.")] = Path(
+        "runs", "reproduce"
+    ),
+    papers: Annotated[
+        Path | None,
+        typer.Option(help="The folder of papers; examples/papers of the source when left out."),
+    ] = None,
+    page: Annotated[
+        Path | None,
+        typer.Option(help="Run nothing; write the page of all results to this Markdown file."),
+    ] = None,
+) -> None:
+    """Run the experiments of a paper and show its table beside ours.
+
+    PAPER is one of the papers in examples/papers, EXPERIMENT one of its tables or figures, all of
+    them when left out. Without PAPER, lists them, how many runs each has and what data it needs.
+
+    The results of each finished run are kept at once, as JSON: give the same command again to go
+    on, or more seeds to train only what is new. Runs that tables share are trained once.
+
+    Example: potluck reproduce fedul table-1-mnist-iid --seeds 3 --path data
+    """
+    from potluck.report.reproduction import page as page_of
+    from potluck.report.reproduction import reproductions
+    from potluck.study.files import writing
+    from potluck.study.papers import paper_names, read_paper
+    from potluck.study.reproduction import all_results, default_folders
+
+    papers, results = default_folders(papers, results)
+    if paper is not None and page is None:
+        _reproduce(papers, results, runs, paper, experiment, scale, seeds, override or [], path)
+        return
+    everything = [read_paper(papers, name) for name in paper_names(papers)]
+    if page is None:
+        _list_papers(everything, papers, scale)
+        return
+    text = page_of(reproductions(everything, all_results(results)))
+    with writing(page):
+        page.write_text(text, encoding="utf-8")
+    typer.echo(f"page: {page}")
+
+
+def _reproduce(
+    papers: Path,
+    results: Path,
+    runs: Path,
+    paper: str,
+    experiment: str | None,
+    scale: str,
+    seeds: int | None,
+    overrides: list[str],
+    data: Path | None,
+) -> None:
+    from potluck import console
+    from potluck.report.reproduction import Reproduction, measured
+    from potluck.study.papers import read_paper
+    from potluck.study.reproduction import (
+        check_data,
+        plan,
+        progress_of,
+        read_results,
+        with_earlier_seeds,
+    )
+    from potluck.study.reproduction import reproduce as train
+
+    chosen = read_paper(papers, paper)
+    wanted = chosen.content.experiments if experiment is None else [chosen.experiment(experiment)]
+    numbers = None if seeds is None else range(seeds)
+    plans = [
+        with_earlier_seeds(plan(chosen, one, scale, numbers, overrides, data), results)
+        for one in wanted
+    ]
+    check_data(plans)
+    failed = []
+    for planned in plans:
+        count, done, total, rounds = progress_of(planned, results, runs)
+        typer.echo(f"{paper} {planned.experiment.name}: {count} runs, {done} of them done")
+        try:
+            with console.sweeping(total, rounds) as on_round:
+                failed += train(planned, results, runs, measured, on_round)
+        except KeyboardInterrupt:
+            typer.echo("stopped; finished rounds are kept. Go on with the same command.", err=True)
+            raise typer.Exit(130) from None
+        file = planned.file(results)
+        if not file.exists():
+            continue
+        found = Reproduction(chosen, planned.experiment, scale, read_results(file))
+        console.show_table(found.table())
+        for claim in found.claims:
+            typer.echo(f"- {claim.line}")
+        typer.echo(f"{found.verdict}: {file}")
+    for line in failed:
+        console.complain(line)
+    if failed:
+        typer.echo(f"{len(failed)} runs failed and are left out.", err=True)
+        raise typer.Exit(1)
+
+
+def _list_papers(everything: "list[Paper]", folder: Path, scale: str) -> None:
+    from potluck.errors import PotluckError
+    from potluck.study.papers import data_set
+    from potluck.study.reproduction import plan
+
+    if not everything:
+        raise PotluckError(f"{folder}: no papers here; say where they are with --papers DIR.")
+    for paper in everything:
+        typer.echo(f"{paper.name}: {paper.content.title}")
+        for experiment in paper.content.experiments:
+            cells = plan(paper, experiment, scale, [0]).distinct()
+            data = ", ".join(dict.fromkeys(data_set(cell.study)[0] for cell in cells))
+            runs = f"{len(cells) * paper.seeds(experiment)} runs"
+            typer.echo(f"  {experiment.name:<24} {runs:>8}  {data:<13}  {experiment.title}")
+    typer.echo("Run one, or all of a paper: potluck reproduce PAPER [EXPERIMENT]")
 
 
 def _planned(

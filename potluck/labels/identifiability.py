@@ -195,7 +195,8 @@ def identifiability(views: Mapping[str, LabelView]) -> Identifiability:
         for name, site in sites.items()
     }
     first = total.first_of_group()
-    fisher = torch.stack([_fisher(view) for view in views.values()])
+    by_name = sorted(views)
+    fisher = torch.stack([_fisher(views[name]) for name in by_name])
     return Identifiability(
         space,
         settled,
@@ -203,8 +204,8 @@ def identifiability(views: Mapping[str, LabelView]) -> Identifiability:
         entangled=_pick(space, total.entangled(first)),
         sites=contributions,
         unseen=_pick(space, ~total.seen),
-        weak=_weak(space, list(views), fisher),
-        evidence=_by_class(space, list(views), fisher),
+        weak=_weak(space, by_name, fisher),
+        evidence=_by_class(space, by_name, fisher),
     )
 
 
@@ -241,7 +242,10 @@ def _weak(space: LabelSpace, sites: list[str], fisher: Tensor) -> tuple[WeakCont
     scaled = fisher / (eta.unsqueeze(1) * eta)
     own = scaled.diagonal(dim1=1, dim2=2)
     felt = own.unsqueeze(2) + own.unsqueeze(1) - 2 * scaled
-    best, who = (felt / (1 / eta.unsqueeze(1) + 1 / eta)).max(0)
+    # Rounded, and sites by name: who is named must not depend on the order of equal ones.
+    worth = (felt / (1 / eta.unsqueeze(1) + 1 / eta)).round(decimals=9)
+    best = worth.amax(0)
+    who = (worth == best).int().argmax(0)
     pairs = ((best > TOLERANCE) & (best < WEAK)).triu(1).nonzero().tolist()
     pairs.sort(key=lambda pair: float(best[pair[0], pair[1]]))
     return tuple(

@@ -6,21 +6,23 @@ At each site a label is a symbol z with class likelihoods a = A[z] and normalise
              A, b   the declared view, corrected where η refutes it      (labels/refinement.py)
              q_i  ∝ A[z_i] ⊙ η_i                       what the label and the model say together
              q̄_i ← μ q̄_i + (1 − μ) q_i                 beliefs, kept at the site; at first a / Σ a
-             s_i  = [max q̄_i ≥ τ]                      the samples whose class the site is sure of
+             s_i  = [max q̄_i ≥ τ]                      the samples whose class the site is sure of,
+                                                       those of each class counting for all of it
 
              loss = mean_i −log (a_i · η_i) / (b · η_i)           likelihood of what was observed
                   + λ mean_i s_i CE(f(strong(x_i)), q̄_i)          pseudo-labels
-                  + λ' mean_i s̃_i CE(f(x̃_i), q̃_i)                 mixup
-             x̃ = γ x_i + (1−γ) x_j, q̃ and s̃ alike, γ ~ Beta(α, α), j by a shuffle of the batch
+                  + λ' mean_i s_i CE(f(x̃_i), q̃_i)                 mixup
+             x̃ = γ x_i + (1−γ) x_j and q̃ alike, γ ~ Beta(α, α), j any sample of the site
 
              weight = n (w + (1 − w) λ mean_i s_i)     w: what its labels are worth, compared with
                                                        exact ones        (labels/information.py)
     server   averages with these weights; rows of the head by least squares over all samples that
              sites are sure of, where most weight has sites that lack classes   (head_sums.py)
 
-Labels that are certain have q̄ = a; those that say nothing have q = η; so with exact labels this is
-supervised training with mixup, without any it is SemiFL, with candidates it disambiguates them.
-Sites whose samples say nothing yet (no label, not sure) sit out.
+Labels that are certain have q̄ = a: with exact labels this is supervised training with mixup.
+Where a label says nothing, q̄ = q = η has no memory, and its argmax is the target, as in SemiFL;
+candidates are disambiguated by q̄. A site whose samples say nothing yet (no label, not sure) sits
+out. The server trains on its own samples in the same way where they have labels.
 
 A step takes two forward passes, or three where a strong view is set; SemiFL takes two, FedMT three,
 FedPLL-LAAR four. The server learns, besides the update, a site's weight (and with weights =
@@ -52,6 +54,7 @@ from potluck.methods.views import check_views, seen, view_draws
 from potluck.models.network import Layout, Network
 
 Thresholds = Literal["one", "class"]
+Balance = Literal["class", "none"]
 Weights = Literal["samples", "information", "information-per-class"]
 Head = Literal["auto", "averaged", "solved"]
 
@@ -74,6 +77,8 @@ class Potluck(Method):
       mix:        λ', weight of mixup on pseudo-labels; 0 for none.
       tau:        τ, least certainty of a pseudo-label.
       thresholds: one τ for all, or lower for classes that are believed less surely than others.
+      balance:    whether the sure samples of a class count for all that are believed to be of
+                  it, so that classes that are seldom sure are not left out.
       momentum:   μ, how much of a belief remains in each round; 0 for none.
       trust:      how many samples each declared distribution of a view counts for; inf to believe
                   what was declared.
@@ -92,7 +97,7 @@ class Potluck(Method):
     mix: float = 0.5
     tau: float = 0.9
     thresholds: Thresholds = "one"
-    balance: Literal["class", "none"] = "class"
+    balance: Balance = "class"
     momentum: float = 0.8
     trust: float = 10.0
     patience: int = 10
@@ -104,7 +109,12 @@ class Potluck(Method):
 
     def check(self, federation: Federation) -> None:
         """Known options; views need images."""
-        for option, known in (("thresholds", Thresholds), ("weights", Weights), ("head", Head)):
+        for option, known in (
+            ("thresholds", Thresholds),
+            ("balance", Balance),
+            ("weights", Weights),
+            ("head", Head),
+        ):
             if getattr(self, option) not in get_args(known):
                 raise PotluckError(
                     one_of(f"method.{option}", getattr(self, option), get_args(known))
@@ -172,7 +182,9 @@ class Potluck(Method):
         unknown = not bool(_tells(site.log_a, site.log_b).any())
         trust = min(self.trust, UNKNOWN) if unknown else self.trust
         found = refined(site.log_a, site.log_b, site.prior, site.symbols, log_eta, trust)
-        if unknown or round_number >= self.patience:
+        if unknown:  # who declared nothing has declared nothing wrong
+            return replace(found, refuted=found.refuted[:0])
+        if round_number >= self.patience:
             return found
         return replace(found, log_a=site.log_a, log_b=site.log_b)
 
@@ -212,7 +224,7 @@ class Potluck(Method):
     def draw(
         self, site: SiteData, plan: Plan, batches: Sequence[Tensor], generator: torch.Generator
     ) -> list[Tensors]:
-        """The random numbers of the views, and each step's mixing share and shuffle."""
+        """The random numbers of the views, each sample's partner and each step's share γ."""
         steps = view_draws(
             {"weak": self.weak, "strong": self.strong, "partner": self.weak},
             site.inputs,

@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from statistics import mean
 
 from potluck.engines import Record
 from potluck.engines.validation import best_round
@@ -61,12 +62,28 @@ def _seconds(history: Sequence[Record]) -> float | None:
     return sum(record.get("seconds", 0.0) for record in history)
 
 
+def _correspondence(history: Sequence[Record]) -> float | None:
+    if not history:
+        return None
+    key = "correspondence_error"
+    found = [site.get(key) for site in history[-1]["sites"].values()]
+    errors = [error for error in found if error is not None]
+    return mean(errors) if errors else None
+
+
 METRICS = {
     "accuracy": Metric("test accuracy in %", 100, True, _accuracy),
     "validated": Metric("test accuracy in %, best round in validation", 100, True, _validated),
     "error": Metric("test error in %", 100, False, _error),
     "loss": Metric("test loss", 1, False, _loss, digits=3),
     "worst-class": Metric("accuracy of the worst class in %", 100, True, _worst),
+    "correspondence-error": Metric(
+        "error of the estimated correspondence, ‖M̂ − M‖, mean over sites",
+        1,
+        False,
+        _correspondence,
+        digits=3,
+    ),
     "seconds": Metric("seconds in all", 1, False, _seconds),
 }
 """The numbers that `potluck compare` knows."""

@@ -28,6 +28,7 @@ def remarks(run: Run) -> list[str]:
         *_drift(run),
         *_losses(run),
         *_meaning(run),
+        *_declared(run),
     ]
 
 
@@ -134,6 +135,26 @@ def _meaning(run: Run) -> Iterator[str]:
                     f'"{space.symbols[top[k]]}" by the estimate ({estimate[top[k], k]:.0%}), but '
                     f"the declared mapping does not allow it{more}. Check the mapping."
                 )
+
+
+def _declared(run: Run) -> Iterator[str]:
+    """Sites whose declared view the method `potluck` refuted."""
+    for name, what in (
+        ("refuted", "what their labels or sets mean was refuted in part by the others' labels"),
+        ("rate_gap", "labels are right more or less often than declared"),
+    ):
+        table = run.metrics.get(name)
+        if table is None:
+            continue
+        least = 0.0 if name == "refuted" else FAR
+        wrong = [
+            site
+            for site in run.sites
+            if (row := table[run.everyone.index(site)])[np.isfinite(row)].size
+            and abs(row[np.isfinite(row)][-1]) > least
+        ]
+        if wrong:
+            yield f"Declared perhaps wrongly ({what}): {_listed(wrong)}. Check their views."
 
 
 def _means(run: Run, table: Numbers) -> dict[str, float]:

@@ -158,10 +158,17 @@ def run_studies(studies: Sequence[Study], out: Path, on_round: OnRound) -> list[
     for study in _one_per_setting(waiting):
         with about(f"{study.name}, method {study.method['name']}"):
             prepare(study)
-    return [_run(study, run_folder(study, out), on_round) for study in studies]
+    return [run_one(study, run_folder(study, out), on_round) for study in studies]
 
 
-def _run(study: Study, path: Path, on_round: OnRound) -> Ran:
+def run_one(study: Study, path: Path, on_round: OnRound) -> Ran:
+    """Train a study into a folder, go on with it there, or find that it is finished.
+
+    Args:
+      study:    the study.
+      path:     its run folder.
+      on_round: called with the study and each new round's record.
+    """
     folder = RunFolder(path)
     started = (path / "study.json").exists()
     if started and folder.study_hash() != study.hash():

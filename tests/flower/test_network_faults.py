@@ -91,7 +91,6 @@ class Play:
         self.folder, self.scene, self.port = folder, scene, port
         self.run = folder / "run"
         self.sites = {}
-        self.stopped = []
 
     def coordinate(self):
         keys = self.folder / "keys" / "coordinator"
@@ -124,16 +123,29 @@ class Play:
     def trained(self, name, number):
         return any(e.get("round") == number and e["did"] == "trained" for e in self.events(name))
 
-    def first_round_is_spoilt(self):
-        """Kill one site and stop another as soon as they train, whichever comes first."""
-        self.alive()
-        if "shaky" in self.sites and self.training("shaky", 1):
-            kill_all(self.sites.pop("shaky"), self.home("shaky"))
-        if not self.stopped and self.training("poison", 1):
-            self.stopped = belonging(str(self.home("poison")), "flwr-clientapp")
-            for pid in self.stopped:
+    def hold(self, name):
+        """Stop a site's program in round 1; what was started for the handshake may linger."""
+        if self.training(name, 1):
+            for pid in belonging(str(self.home(name)), "flwr-clientapp"):
                 kill(pid, signal.SIGSTOP)
-        return self.stopped and "shaky" not in self.sites
+
+    def let_go(self, name):
+        for pid in belonging(str(self.home(name)), "flwr-clientapp"):
+            kill(pid, signal.SIGCONT)
+
+    def kills_shaky(self):
+        """Hold one site, and kill another as soon as it trains."""
+        self.alive()
+        self.hold("poison")
+        if self.training("shaky", 1):
+            kill_all(self.sites["shaky"], self.home("shaky"))
+            return True
+        return False
+
+    def first_is_over(self):
+        self.alive()
+        self.hold("poison")
+        return self.rounds() == 1
 
     def alive(self):
         assert self.coordinator.process.poll() is None, self.coordinator.said()
@@ -152,11 +164,10 @@ def play(tmp_path_factory):
         for name in SITES:
             play.join(name)
 
-        until(play.first_round_is_spoilt, "one site is killed and one hangs in round 1")
+        until(play.kills_shaky, "shaky is killed in round 1")
         play.join("shaky")
-        until(lambda: play.alive() and play.rounds() == 1, "round 1 is over")
-        for pid in belonging(str(play.home("poison")), "flwr-clientapp"):
-            kill(pid, signal.SIGCONT)
+        until(play.first_is_over, "round 1 is over")
+        play.let_go("poison")
 
         until(lambda: play.alive() and play.trained("steady", 2), "steady has trained round 2")
         kill_all(play.coordinator, play.run / "network")

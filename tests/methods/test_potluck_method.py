@@ -221,6 +221,16 @@ def test_the_server_does_not_train_on_guesses():
     assert torch.equal(trained.state.theta, alone.state.theta)
 
 
+def test_what_a_site_did_not_declare_is_learned_and_is_no_mistake():
+    flat = pl.coarse(SPACE, torch.full((2, 4), 0.5), names=["x", "y"])
+    codes = site("codes", flat, lambda y: y // 2)
+    sites = [codes, *(site(f"lab-{s}", pl.exact(SPACE), seed=s) for s in (1, 2, 3))]
+    metrics = train(Potluck(), sites, 6).history[-1]["sites"]["codes"]
+    assert "refuted" not in metrics
+    assert metrics["surprise"] > 0.1
+    assert metrics["worth"] > 0.3
+
+
 def test_a_wrong_mapping_is_corrected_after_patience_and_shows_in_the_metrics():
     codes = site("codes", pl.coarse(SPACE, {"x": ["a"], "y": ["b", "c", "d"]}), lambda y: y // 2)
     sites = [codes, *(site(f"lab-{s}", pl.exact(SPACE), seed=s) for s in (1, 2, 3))]
@@ -244,6 +254,7 @@ def test_a_wrong_mapping_is_corrected_after_patience_and_shows_in_the_metrics():
         ({"trust": -1.0}, "method.trust is -1.0; it must be at least 0"),
         ({"alpha": 0.0}, "method.alpha is 0.0; mixup needs it above 0"),
         ({"weights": "sample"}, 'method.weights "sample".*did you mean "samples"'),
+        ({"balance": "classes"}, 'method.balance "classes".*did you mean "class"'),
         ({"head": "solve"}, 'method.head "solve".*did you mean "solved"'),
         ({"strong": "rotate"}, 'method.strong is "rotate", but the samples have shape'),
     ],

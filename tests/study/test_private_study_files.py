@@ -9,7 +9,7 @@ from potluck.study.build import make_recipe
 from potluck.study.schema import read_study
 
 FOLDER = Path(__file__).parents[2] / "examples" / "papers" / "private-label-sets"
-FILES = sorted(path.name for path in FOLDER.glob("*.toml"))
+FILES = sorted(path.name for path in FOLDER.glob("*.toml") if path.name != "reproduce.toml")
 COMMANDS = [
     line
     for line in (FOLDER / "README.md").read_text().splitlines()
