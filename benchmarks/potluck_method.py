@@ -635,6 +635,8 @@ def shown(values: list[float]) -> str:
 
 def table(head: list[str], rows: list[list[str]]) -> str:
     """A table in Markdown."""
+    if not rows:
+        return "Not trained yet."
     lines = [head, ["---"] * len(head), *rows]
     return "\n".join("| " + " | ".join(line) + " |" for line in lines)
 

@@ -153,7 +153,7 @@ def test_away_from_a_terminal_a_run_prints_a_few_plain_lines(irises: Path) -> No
     after = printed[printed.index("All 3 classes can be separated") :].splitlines()
     assert len(after) == 6
     assert after[1] == "run folder: run"
-    assert after[2] == "engine stacked: quicker for fully connected models."
+    assert after[2] == "engine sequential: the run is too short for compiling to pay back."
     assert re.fullmatch(r"test accuracy after 60 rounds: \d+\.\d\d%", after[3])
     assert after[4] == "model and history: run"
     assert "potluck predict run DATA" in after[5]

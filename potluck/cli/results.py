@@ -227,7 +227,7 @@ def _reproduce(
 ) -> None:
     from potluck import console
     from potluck.report.reproduction import Reproduction, measured
-    from potluck.study.papers import read_paper
+    from potluck.study.papers import FULL, read_paper
     from potluck.study.reproduction import (
         check_data,
         plan,
@@ -262,7 +262,8 @@ def _reproduce(
         console.show_table(found.table())
         for claim in found.claims:
             typer.echo(f"- {claim.line}")
-        typer.echo(f"{found.verdict}: {file}")
+        verdict = found.verdict if scale == FULL else f"scale {scale}, no verdict on the paper"
+        typer.echo(f"{verdict}: {file}")
     for line in failed:
         console.complain(line)
     if failed:

@@ -3,15 +3,14 @@
 The choice depends on the study alone, never on a clock, so that a study gives the same result
 each time. On a GPU, steps are compiled and captured; small models are stacked as well. On a CPU,
 compiling takes some seconds and saves a part of each step (the calling of operations, and about
-a fifth of the arithmetic): it is done where it pays back within the run. Without it, stacking
-pays for fully connected models only; convolutions are quickest one site after another.
+a fifth of the arithmetic): it is done where it pays back within the run. Without it, one site
+after another is as quick as any other way.
 """
 
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 
 import torch
-from torch import nn
 from torch.utils.flop_counter import FlopCounterMode
 
 from potluck.engines.engine import Engine, Finished, Orders
@@ -69,17 +68,7 @@ def choose_engine(orders: Orders) -> tuple[Engine, str]:
             f"engine stacked, compiled: compiling takes about {COMPILING:.0f} s once and saves "
             f"about {saved:,.0f} s over the run."
         )
-    if not _convolves(orders):
-        return Stacked(), "engine stacked: quicker for fully connected models."
-    return Sequential(), (
-        "engine sequential: the run is too short for compiling to pay back, and stacking alone "
-        "does not speed up convolutions."
-    )
-
-
-def _convolves(orders: Orders) -> bool:
-    layers = orders.network.measuring_module.modules()
-    return any(isinstance(layer, nn.modules.conv._ConvNd) for layer in layers)
+    return Sequential(), "engine sequential: the run is too short for compiling to pay back."
 
 
 def _saved_by_compiling(orders: Orders) -> float:

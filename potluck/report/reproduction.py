@@ -2,7 +2,7 @@
 
 A cell is reproduced when its mean over seeds is as near the paper's as its goal says; without a
 goal, within one point or one of the paper's standard deviations, whichever is more. Claims compare
-means over seeds. The rules are the same for every paper and were fixed before anything was run.
+means over seeds. The rules are the same for every paper.
 """
 
 from collections.abc import Iterator, Mapping, Sequence

@@ -9,6 +9,7 @@ import sys
 import pytest
 from pages import DOCS, REPOSITORY, Reader, blocks, compare
 
+from potluck import console
 from potluck.federated import FEDERATED
 from potluck.methods import METHODS
 
@@ -34,7 +35,8 @@ def test_the_page_can_be_followed(name, tmp_path, monkeypatch):
     (tmp_path / "examples").symlink_to(REPOSITORY / "examples")
     monkeypatch.chdir(tmp_path)
     monkeypatch.syspath_prepend(tmp_path)
-    monkeypatch.setenv("COLUMNS", "100")
+    # Not by COLUMNS: another test may have made the console already.
+    monkeypatch.setattr(console.out, "_width", 100)
     Reader(tmp_path, page).follow()
 
 

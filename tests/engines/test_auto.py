@@ -39,7 +39,7 @@ def chosen(model, sites, rounds):
     ("model", "sites", "rounds", "engine", "reason"),
     [
         ("mlp", 1, 10**6, Sequential(), "one site at a time"),
-        ("mlp", 5, 10, Stacked(), "fully connected"),
+        ("mlp", 5, 10, Sequential(), "too short for compiling"),
         ("mlp", 5, 10**5, Stacked(compile=True), "saves about"),
         ("lenet", 5, 2, Sequential(), "too short for compiling"),
         ("lenet", 5, 10**4, Stacked(compile=True), "saves about"),
@@ -63,6 +63,8 @@ def test_it_trains_like_the_engine_it_chose_and_the_history_says_which():
         state = start(network, recipe, people, torch.device("cpu"))
         return run(network, recipe, people, engine, state, lambda _, r: records.append(r)).theta
 
-    assert torch.equal(theta(Auto()), theta(Stacked()))
-    assert records[0]["engine"] == ["engine stacked: quicker for fully connected models."]
+    assert torch.equal(theta(Auto()), theta(Sequential()))
+    assert records[0]["engine"] == [
+        "engine sequential: the run is too short for compiling to pay back."
+    ]
     assert "engine" not in records[-1]
