@@ -9,7 +9,7 @@ demo: .venv/ready
 
 # Two workers of one thread each (tests/conftest.py); a file's tests share their fixtures.
 test: .venv/ready lint
-	$(BIN)/python -m pytest --numprocesses 2 --dist loadfile -rs
+	$(BIN)/python -m pytest --numprocesses 2 --dist loadfile --no-loadscope-reorder -rs
 
 lint: .venv/ready
 	$(BIN)/ruff check .

@@ -16,3 +16,23 @@ settings.register_profile(
     suppress_health_check=[HealthCheck.too_slow],
 )
 settings.load_profile("potluck")
+
+SLOW = (
+    "test_network_faults.py",
+    "test_consortium.py",
+    "test_fedpll_claims.py",
+    "test_fedul_claims.py",
+    "test_private_claims.py",
+    "test_potluck_claims.py",
+    "test_fedmt_claims.py",
+    "test_label_projection.py",
+    "test_docs_pages.py",
+    "test_stacked_methods.py",
+    "test_stacked.py",
+)
+"""Files that take longest: first, so that no worker is left with one when the others are done."""
+
+
+def pytest_collection_modifyitems(items):
+    order = {name: place for place, name in enumerate(SLOW)}
+    items.sort(key=lambda item: order.get(item.path.name, len(SLOW)))
