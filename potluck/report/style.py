@@ -156,9 +156,7 @@ def arranged(figure: Figure) -> Figure:
     """The figure with its layout settled: saving would otherwise settle it twice each time."""
     engine = figure.get_layout_engine()
     if engine is not None:
-        # The names of an axis are only laid out by the first pass, its label only by the second.
-        for _ in range(2):
-            engine.execute(figure)
+        engine.execute(figure)
         figure.set_layout_engine("none")
     return figure
 

@@ -37,6 +37,7 @@ def confusion(run: Run) -> Picture | None:
     name_ticks(axes, "y", run.classes)
     axes.set(xlabel="predicted class", ylabel="true class")
     figure.colorbar(image, ax=axes, label="% of the true class", shrink=0.7)
+    figure.draw_without_rendering()  # the layout makes room for labels only where names are drawn
     right = counts.trace() / max(counts.sum(), 1)
     return Picture(
         "Confusion matrix",
