@@ -1,36 +1,44 @@
-"""Potluck: federated learning where every site brings the labels it has."""
+"""Potluck: federated learning where every site brings the labels it has.
 
-from potluck.engines import Recipe
-from potluck.errors import PotluckError
-from potluck.federated import (
-    FedAdagrad,
-    FedAdam,
-    FedAvg,
-    FedAvgM,
-    FedBN,
-    FedNova,
-    FedProx,
-    FedYogi,
-    Scaffold,
-)
-from potluck.federation import Federation, Site
-from potluck.labels import (
-    LabelSpace,
-    LabelView,
-    bags,
-    candidate_mask,
-    candidates,
-    coarse,
-    exact,
-    identifiability,
-    noisy,
-    private_subset,
-    subset,
-    unlabeled,
-)
-from potluck.local import SGD, Adam, AdamW, Constant, Cosine, LocalTraining, Step
-from potluck.methods import Likelihood
-from potluck.training import Trained, train
+The names below are loaded when they are first used: importing `potluck` itself does not wait for
+torch, so that commands that only read and show what a run has left behind start at once.
+"""
+
+from importlib import import_module
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from potluck.engines import Recipe
+    from potluck.errors import PotluckError
+    from potluck.federated import (
+        FedAdagrad,
+        FedAdam,
+        FedAvg,
+        FedAvgM,
+        FedBN,
+        FedNova,
+        FedProx,
+        FedYogi,
+        Scaffold,
+    )
+    from potluck.federation import Federation, Site
+    from potluck.labels import (
+        LabelSpace,
+        LabelView,
+        bags,
+        candidate_mask,
+        candidates,
+        coarse,
+        exact,
+        identifiability,
+        noisy,
+        private_subset,
+        subset,
+        unlabeled,
+    )
+    from potluck.local import SGD, Adam, AdamW, Constant, Cosine, LocalTraining, Step
+    from potluck.methods import Likelihood
+    from potluck.training import Trained, train
 
 __version__ = "0.1.0"
 
@@ -71,3 +79,52 @@ __all__ = [
     "train",
     "unlabeled",
 ]
+
+_HOMES = {
+    "engines": ("Recipe",),
+    "errors": ("PotluckError",),
+    "federated": (
+        "FedAdagrad",
+        "FedAdam",
+        "FedAvg",
+        "FedAvgM",
+        "FedBN",
+        "FedNova",
+        "FedProx",
+        "FedYogi",
+        "Scaffold",
+    ),
+    "federation": ("Federation", "Site"),
+    "labels": (
+        "LabelSpace",
+        "LabelView",
+        "bags",
+        "candidate_mask",
+        "candidates",
+        "coarse",
+        "exact",
+        "identifiability",
+        "noisy",
+        "private_subset",
+        "subset",
+        "unlabeled",
+    ),
+    "local": ("SGD", "Adam", "AdamW", "Constant", "Cosine", "LocalTraining", "Step"),
+    "methods": ("Likelihood",),
+    "training": ("Trained", "train"),
+}
+"""The room that each public name lives in."""
+
+
+def __getattr__(name: str) -> object:
+    """A public name, from its room; it is then an ordinary attribute."""
+    for room, names in _HOMES.items():
+        if name in names:
+            value: object = getattr(import_module(f"potluck.{room}"), name)
+            globals()[name] = value
+            return value
+    raise AttributeError(f"module 'potluck' has no attribute {name!r}")
+
+
+def __dir__() -> list[str]:
+    return [*globals(), *__all__]
