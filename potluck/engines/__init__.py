@@ -7,7 +7,7 @@ from potluck.engines.engine import Engine
 from potluck.engines.evaluation import Evaluation, evaluate
 from potluck.engines.graphed import Graphed
 from potluck.engines.recipe import Recipe
-from potluck.engines.rounds import Record, ServerState, run, start
+from potluck.engines.rounds import ServerState, run, start
 from potluck.engines.sequential import Sequential
 from potluck.engines.stacked import Stacked
 
@@ -25,7 +25,6 @@ __all__ = [
     "Evaluation",
     "Graphed",
     "Recipe",
-    "Record",
     "Sequential",
     "ServerState",
     "Stacked",

@@ -3,7 +3,7 @@
 The choice depends on the study alone, never on a clock, so that a study gives the same result
 each time. On a GPU, steps are compiled and captured; small models are stacked as well. On a CPU,
 compiling takes some seconds and saves a part of each step (the calling of operations, and about
-a fifth of the arithmetic): it is done where it pays back within the run. Without it, one site
+a tenth of the arithmetic): it is done where it pays back within the run. Without it, one site
 after another is as quick as any other way.
 """
 
@@ -11,21 +11,23 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 
 import torch
-from torch.utils.flop_counter import FlopCounterMode
+from torch import Tensor, nn
 
 from potluck.engines.engine import Engine, Finished, Orders
 from potluck.engines.graphed import Graphed
 from potluck.engines.sequential import Sequential
 from potluck.engines.stacked import Stacked
+from potluck.models.network import Network
 
 SMALL = 3_000_000
 """Parameters up to which several sites share one stream of a GPU."""
 
 # What two cores of a CPU were measured to do (benchmarks/PERFORMANCE.md).
-COMPILING = 40.0  # seconds to compile
-CALLS = 3e-4  # seconds that a compiled step saves by calling fewer operations
+COMPILING = 30.0  # seconds to compile
+CALLS = 1.5e-3  # seconds that a compiled step saves by calling fewer operations
 ARITHMETIC = 3e10  # floating-point operations in a second
-FUSED = 0.2  # share of their time that fusing saves
+FUSED = 0.1  # share of their time that fusing saves
+TOGETHER = 4_000_000  # parameters of the sites that are stacked: more do not stay in the caches
 
 
 @dataclass
@@ -64,7 +66,8 @@ def choose_engine(orders: Orders) -> tuple[Engine, str]:
         return Sequential(), "engine sequential: one site at a time takes part."
     saved = _saved_by_compiling(orders)
     if saved > COMPILING:
-        return Stacked(compile=True), (
+        group = min(max(TOGETHER // size, 2), 64)
+        return Stacked(group, compile=True), (
             f"engine stacked, compiled: compiling takes about {COMPILING:.0f} s once and saves "
             f"about {saved:,.0f} s over the run."
         )
@@ -78,14 +81,29 @@ def _saved_by_compiling(orders: Orders) -> float:
     steps = [local.steps or local.epochs * -(-count // local.batch_size) for count in samples]
     batch = min(local.batch_size, max(samples))
     # A forward pass, and about twice as much for the gradients.
-    arithmetic = 3 * batch * _operations(orders)
+    arithmetic = 3 * batch * operations(orders.network, orders.cohort[0].inputs[:1])
     return recipe.rounds * sum(steps) * (CALLS + FUSED * arithmetic / ARITHMETIC)
 
 
-def _operations(orders: Orders) -> float:
-    """Floating-point operations of the forward pass of one sample."""
-    theta, buffers = orders.network.initial()
-    sample = orders.cohort[0].inputs[:1]
-    with FlopCounterMode(display=False) as counter, torch.no_grad():
-        orders.network.infer(theta, buffers, sample)
-    return counter.get_total_flops()
+def operations(network: Network, sample: Tensor) -> int:
+    """Floating-point operations that layers with weights take for a forward pass.
+
+    Counted by hooks: `torch.utils.flop_counter` would load the compiler first, which takes longer
+    than many a short run.
+
+    Args:
+      network: the model.
+      sample:  (1, ...) an input.
+    """
+    module, found = network.module(*network.initial()), []
+
+    def count(layer: nn.Module, _: object, output: Tensor) -> None:
+        assert isinstance(layer.weight, Tensor)
+        found.append(2 * output.numel() * layer.weight[0].numel())
+
+    for layer in module.modules():
+        if isinstance(layer, nn.Linear | nn.Conv1d | nn.Conv2d | nn.Conv3d):
+            layer.register_forward_hook(count)
+    with torch.no_grad():
+        module(sample.float())
+    return sum(found)

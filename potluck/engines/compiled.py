@@ -7,13 +7,15 @@ depends on a tensor's value. What is recorded goes to `torch.compile`.
 
 import torch
 from torch.func import functionalize
+from torch.fx import GraphModule
 from torch.fx.experimental.proxy_tensor import make_fx
 
+from potluck.engines.parts import piecewise
 from potluck.engines.program import CannotCompileError, Program, Run
 from potluck.engines.trees import Tree
 
 
-def traced(program: Program) -> Run:
+def traced(program: Program) -> GraphModule:
     """The program's step as one list of tensor operations, for memory of its shapes."""
 
     def of_one(memory: Tree) -> None:  # make_fx counts a bound method's `self` as an argument
@@ -27,7 +29,10 @@ def traced(program: Program) -> Run:
 
 def compiled(program: Program) -> Run:
     """The program's step, compiled for memory of its shapes; what the memory holds is lost."""
-    quick: Run = torch.compile(traced(program), fullgraph=True, dynamic=False)
+    steps = traced(program)
+    if len(program.sizes) > 1:
+        steps = piecewise(steps)
+    quick: Run = torch.compile(steps, fullgraph=True, dynamic=False)
     try:
         quick(program.memory)
     except RuntimeError as error:  # no C++ compiler, say

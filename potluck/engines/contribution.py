@@ -11,8 +11,10 @@ common direction is a good one: that is what the test set is for.
 
 Updates are folded into a mean one at a time and not kept, so that memory does not grow with the
 number of sites. What is kept of each is a sketch: random signs, then sums over every `WIDTH`-th
-entry. Scalar products of sketches estimate those of the vectors with a relative error of about
-1 / √WIDTH, and are exact for models of up to WIDTH parameters.
+entry; the signs of `BLOCK` successive rows of WIDTH entries are those of the first or all their
+opposite, so that most of the sum is one product of matrices. Scalar products of sketches estimate
+those of the vectors with a relative error of about 1 / √WIDTH, and are exact for models of up to
+WIDTH parameters.
 """
 
 from collections.abc import Mapping
@@ -25,6 +27,8 @@ from torch import Tensor
 from potluck.streams import stream
 
 WIDTH = 8191  # a prime, so that no layer's columns fall into the same sums
+
+BLOCK = 4
 
 _DIGITS = 6  # of the numbers in the history
 
@@ -72,7 +76,7 @@ def contributions(
     Args:
       parts:   what was kept of the updates, by site.
       average: (P,) the round's average update Δ; 0 where nobody holds an entry.
-      holders: (P,) the total weight W of the sites that hold each entry.
+      holders: (P,) or 0-d, the total weight W of the sites that hold each entry.
 
     Returns:
       for each site its `weight` (as a share of all sites'), `contribution` and `agreement`.
@@ -80,8 +84,13 @@ def contributions(
     tiny = torch.finfo(average.dtype).tiny
     kept = list(parts.values())
     sketches = torch.stack([part.sketch for part in kept])
-    held = [average if part.entries is None else average[part.entries] for part in kept]
-    lengths = torch.stack([part.norm * own.norm() for part, own in zip(kept, held, strict=True)])
+    whole = average.norm()
+    lengths = torch.stack(
+        [
+            part.norm * (whole if part.entries is None else average[part.entries].norm())
+            for part in kept
+        ]
+    )
     shares = sketches @ sketch(average / holders.clamp_min(tiny)) / average.dot(average)
     cosines = sketches @ sketch(average) / lengths
     total = sum(part.weight for part in kept)
@@ -99,15 +108,24 @@ def contributions(
 
 def sketch(vector: Tensor) -> Tensor:
     """(P,) → (WIDTH,): signed sums whose scalar products estimate those of the vectors."""
-    signed = vector * _signs(len(vector), vector.device, vector.dtype)
-    rows = len(vector) // WIDTH * WIDTH
-    sums = signed[:rows].view(-1, WIDTH).sum(0)
-    sums[: len(vector) - rows] += signed[rows:]
+    blocks = -(-len(vector) // (WIDTH * BLOCK))
+    whole = len(vector) // (WIDTH * BLOCK)
+    rows, columns = _signs(blocks, vector.device, vector.dtype)
+    ends = vector.new_zeros(BLOCK * WIDTH)
+    ends[: len(vector) - whole * BLOCK * WIDTH] = vector[whole * BLOCK * WIDTH :]
+    sums = columns[-1] * (rows[-1] @ ends.view(BLOCK, WIDTH)).squeeze(0)
+    if whole:
+        full = vector[: whole * BLOCK * WIDTH].view(whole, BLOCK, WIDTH)
+        sums = sums + (torch.bmm(rows[:whole], full).squeeze(1) * columns[:whole]).sum(0)
     return sums
 
 
 @lru_cache(maxsize=4)
-def _signs(size: int, device: torch.device, dtype: torch.dtype) -> Tensor:
-    """(P,) −1 or 1: the same in every round and on every machine."""
-    drawn = torch.randint(0, 2, (size,), generator=stream(0, "sketch"), dtype=torch.int8)
-    return (2 * drawn - 1).to(device, dtype)
+def _signs(blocks: int, device: torch.device, dtype: torch.dtype) -> tuple[Tensor, Tensor]:
+    """(B, 1, BLOCK) and (B, WIDTH), −1 or 1: the same in every round and on every machine."""
+    generator = stream(0, "sketch")
+    rows, columns = (
+        2 * torch.randint(0, 2, shape, generator=generator, dtype=torch.int8) - 1
+        for shape in ((blocks, 1, BLOCK), (blocks, WIDTH))
+    )
+    return rows.to(device, dtype), columns.to(device, dtype)

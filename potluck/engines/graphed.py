@@ -16,7 +16,7 @@ from torch import Tensor
 
 from potluck.engines.compiled import compiled
 from potluck.engines.engine import Finished, Orders
-from potluck.engines.program import Prepare, Program, Programs, Room, Run, alike, shares
+from potluck.engines.program import Prepare, Program, Programs, Room, Run, alike
 from potluck.engines.site_round import Moving, Ready, finish
 from potluck.engines.stacked import dropout_seed, groups
 from potluck.engines.trees import leaves
@@ -138,7 +138,7 @@ class _Worker(Program):
         """
         self.stream.wait_stream(torch.cuda.current_stream())
         with torch.cuda.stream(self.stream), seeded(dropout_seed(group), self.stream.device):
-            results = shares(*self.train(group), group)
+            results = self.train(group)
         return _Launched(group, (), results, self.stream.record_event())
 
 

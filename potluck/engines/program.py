@@ -31,6 +31,8 @@ from potluck.engines.trees import (
     copy_all,
     each,
     fixed_tree,
+    in_one,
+    in_parts,
     leaves,
     moving_tree,
     own,
@@ -123,18 +125,32 @@ class Program:
 
     def __init__(self, group: Sequence[Ready], length: int, room: Room, prepare: Prepare) -> None:
         self.length, self.room = length, room
-        self.sample = group[0].fixed
+        self.sample, self.sizes = group[0].fixed, self.sizes_of(group[0])
         self.memory = self._made(group[0])
         self.load(group)
-        self._one = _step_of(self.sample)
+        self._one = _step_of(self.sample, self.sizes)
         self._run = prepare(self)
 
-    def train(self, group: Sequence[Ready]) -> tuple[Tree, Tensor]:
-        """Take all steps of some sites; see `results`."""
+    def sizes_of(self, ready: Ready) -> tuple[int, ...]:
+        """The parts in which the memory holds vectors: here, each is in one piece."""
+        return (len(ready.moving.vector),)
+
+    def train(self, group: Sequence[Ready]) -> list[tuple[Moving, Tensor]]:
+        """Take all steps of some sites.
+
+        Returns:
+          what moved of each, copied from the memory, and its mean loss.
+        """
         self.load(group)
         for number in range(max(len(ready.batches) for ready in group)):
             self.step(group, number)
-        return self.results()
+        return [
+            (
+                own(self.memory["moving"], site, ready, self.sizes),
+                self.memory["losses"][site] / len(ready.batches),
+            )
+            for site, ready in enumerate(group)
+        ]
 
     def load(self, group: Sequence[Ready]) -> None:
         """Put some sites into the memory, at the start of their steps."""
@@ -142,7 +158,7 @@ class Program:
         pairs = []
         for site, ready in enumerate(group):
             pairs += place(memory["fixed"], site, fixed_tree(ready), ready)
-            pairs += place(memory["moving"], site, moving_tree(ready.moving), ready)
+            pairs += place(memory["moving"], site, self._moving(ready), ready)
         batches = stack([self._batches(ready) for ready in group])
         rows = each(lambda value: value[: len(group)], memory["batches"])
         pairs += zip(leaves(rows), leaves(batches), strict=True)
@@ -163,12 +179,9 @@ class Program:
             if length not in (None, self.length):
                 self._odd_step(site, group[site].batches[number])
 
-    def results(self) -> tuple[Tree, Tensor]:
-        """What moved, (S, ...) each, and the sum of the losses (S,).
-
-        Both are the program's own memory: take what is wanted (`shares`) before it runs again.
-        """
-        return self.memory["moving"], self.memory["losses"]
+    def _moving(self, ready: Ready) -> Tree:
+        """What moves at a site, as the memory holds it."""
+        return in_parts(moving_tree(ready.moving), self.sizes)
 
     def _made(self, ready: Ready) -> Tree:
         """The memory, for sites like this one."""
@@ -176,7 +189,7 @@ class Program:
         batches = self._batches(ready)
         return {
             "fixed": roomy(fixed_tree(ready), ready, lengths, sites),
-            "moving": roomy(moving_tree(ready.moving), ready, lengths, sites),
+            "moving": roomy(self._moving(ready), ready, lengths, sites),
             "batches": each(lambda value: value.new_zeros(sites, *value.shape), batches),
             "active": like.new_zeros(sites, self.room.steps, dtype=torch.bool),
             # float64, like the Python number it stands for; 0-d tensors promote no others.
@@ -289,14 +302,6 @@ def usual_length(group: Sequence[Ready]) -> int:
     return max(lengths, key=lambda length: (lengths[length], length))
 
 
-def shares(moving: Tree, losses: Tensor, group: Sequence[Ready]) -> list[tuple[Moving, Tensor]]:
-    """Each site's own of what moved, copied from a program's memory, and its mean loss."""
-    return [
-        (own(moving, site, ready), losses[site] / len(ready.batches))
-        for site, ready in enumerate(group)
-    ]
-
-
 def functional(objective: Objective, vector: Tensor, buffers: Tensors) -> Gradient:
     """Gradients that can be batched; batch-norm statistics in `buffers` move in place."""
     value, (loss, state) = grad_and_value(objective, has_aux=True)(vector, buffers)
@@ -308,14 +313,16 @@ def _length(ready: Ready, number: int) -> int | None:
     return len(ready.batches[number].index) if number < len(ready.batches) else None
 
 
-def _step_of(sample: Fixed) -> Callable[[Tree, Tree, Tree, Tensor], tuple[Tree, Tensor]]:
-    """`step` for one site, as a pure function of trees of tensors."""
+def _step_of(
+    sample: Fixed, sizes: Sequence[int]
+) -> Callable[[Tree, Tree, Tree, Tensor], tuple[Tree, Tensor]]:
+    """`step` for one site, as a pure function of trees of tensors, vectors in parts."""
 
     def one(fixed: Tree, moving: Tree, batch: Tree, lr: Tensor) -> tuple[Tree, Tensor]:
-        before = {**moving, "buffers": each(Tensor.clone, moving["buffers"])}
+        before = {**in_one(moving), "buffers": each(Tensor.clone, moving["buffers"])}
         here = as_fixed(sample, fixed, lr)
         moved, loss = step(here, Moving(**before), Batch(**batch), functional)
-        return moving_tree(moved), loss
+        return in_parts(moving_tree(moved), sizes), loss
 
     return one
 

@@ -3,7 +3,6 @@
 import time
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import asdict, dataclass, field, replace
-from typing import Any
 
 import torch
 from torch import Tensor
@@ -12,20 +11,24 @@ from potluck.engines.contribution import Part, contributions, part
 from potluck.engines.engine import Engine, Finished, Orders
 from potluck.engines.evaluation import evaluate
 from potluck.engines.recipe import Recipe
-from potluck.engines.site_round import check_update, held_entries, train_site
+from potluck.engines.site_round import (
+    check_finite,
+    check_sizes,
+    check_update,
+    held_entries,
+    train_site,
+)
 from potluck.engines.static_norm import norm_sums, static_buffers
 from potluck.engines.validation import validate
 from potluck.errors import PotluckError
 from potluck.federated import FedAvg, Mean, RunningMean
 from potluck.federated.weights import entry_weights
 from potluck.federation import Federation, Site
+from potluck.history import Record
 from potluck.messages import Broadcast, SiteState, Tensors, Update, size_in_bytes
 from potluck.methods import Arrival, AtServer, SiteData
 from potluck.models.network import Layout, Network
 from potluck.streams import stream
-
-Record = dict[str, Any]
-"""One round's line in the history: plain numbers, names and lists."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -204,10 +207,12 @@ def close_round(
             sat_out.append(done.site.name)
             continue
         held = opened.entries[update.site]
-        check_update(update, len(network.layout) if held is None else len(held), state.round)
+        check_sizes(update, len(network.layout) if held is None else len(held), state.round)
         weights = _weight(recipe, update), _entry_weights(network, recipe, update)
+        kept = part(update.delta, *weights, held, len(network.layout))
+        check_finite(update, kept.norm, state.round)
         mean.add(update, weights[0], held, weights[1])
-        parts[update.site] = part(update.delta, *weights, held, len(network.layout))
+        parts[update.site] = kept
         opened.traffic[update.site]["up"] = size_in_bytes(update)
         arrived = arrival(network, recipe, done.site, state, update, held, server)
         method = recipe.method.receive(method, arrived)
@@ -217,8 +222,7 @@ def close_round(
     updates: dict[str, dict[str, float]] = {}
     if metrics:
         share, average = len(metrics) / len(federation.sites), mean.mean()
-        assert mean.cover is not None
-        updates = contributions(parts, average.delta, mean.cover)
+        updates = contributions(parts, average.delta, average.holders)
         state = _averaged(network.layout, recipe, state, average, share)
     if federation.server is not None and (own := recipe.method.at_server()) is not None:
         state, metrics[federation.server.name] = _server_trained(
@@ -336,7 +340,8 @@ def _averaged(
 ) -> ServerState:
     theta, federated = recipe.federated.apply(state.theta, state.federated, mean, share)
     # Whatever the optimiser does, an entry that nobody held keeps its value.
-    theta = torch.where(mean.covered, theta, state.theta)
+    if mean.holders.ndim:
+        theta = torch.where(mean.covered, theta, state.theta)
     method = recipe.method.conclude(state.method, mean.extras)
     theta = recipe.method.adjust(method, theta, layout)
     return replace(state, theta=theta, federated=federated, buffers=mean.buffers, method=method)

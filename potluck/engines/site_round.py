@@ -252,9 +252,10 @@ def local_model(fixed: Fixed, vector: Tensor, buffers: Tensors) -> LocalModel:
     """The model at some point of a site's steps."""
     size = len(fixed.network.layout)
     received = (fixed.broadcast.theta, fixed.broadcast.buffers)
-    personal = fixed.personal.unflatten(vector[size:])
-    round_number = fixed.broadcast.round
-    return LocalModel(fixed.network, vector[:size], buffers, received, personal, round_number)
+    theta, personal = vector, {}
+    if fixed.personal.names:  # a slice, even of everything, costs its gradient two passes
+        theta, personal = vector[:size], fixed.personal.unflatten(vector[size:])
+    return LocalModel(fixed.network, theta, buffers, received, personal, fixed.broadcast.round)
 
 
 def autograd(objective: Objective, vector: Tensor, buffers: Tensors) -> Gradient:
@@ -290,23 +291,40 @@ def check_update(update: Update, size: int, round_number: int) -> None:
       size:         how many entries of θ the site holds.
       round_number: for the message.
     """
-    where = f'round {round_number + 1}, site "{update.site}"'
+    check_sizes(update, size, round_number)
+    check_finite(update, update.delta.norm(), round_number)
+
+
+def check_sizes(update: Update, size: int, round_number: int) -> None:
+    """Refuse an update of the wrong size; see `check_update`."""
     for name, vector in {"the update": update.delta, **update.aligned}.items():
         if vector.shape != (size,):
             raise PotluckError(
-                f"{where}: {name} has shape {tuple(vector.shape)}, expected ({size},)."
+                f'round {round_number + 1}, site "{update.site}": {name} has shape '
+                f"{tuple(vector.shape)}, expected ({size},)."
             )
-    tensors = {"the update": update.delta, **update.aligned, **update.extras, **update.buffers}
+
+
+def check_finite(update: Update, norm: Tensor, round_number: int) -> None:
+    """Refuse an update with values that are not finite; see `check_update`.
+
+    Args:
+      update:       what a site sent.
+      norm:         0-d, not finite where the update of θ is not.
+      round_number: for the message.
+    """
+    tensors = {**update.aligned, **update.extras, **update.buffers}
     floats = {name: value for name, value in tensors.items() if value.is_floating_point()}
     # One number first: a look at each tensor would wait for the GPU each time. Squares of large
     # numbers may overflow, but no number that is not finite is lost in their sum.
-    if get_total_norm(floats.values()).isfinite():
+    if get_total_norm([norm, *floats.values()]).isfinite():
         return
-    for name, tensor in floats.items():
+    for name, tensor in {"the update": update.delta, **floats}.items():
         if not tensor.isfinite().all():
             raise PotluckError(
-                f"{where}: {name} has values that are not finite numbers: training diverged. "
-                "Lower local.lr or set local.clip; the last checkpoint is unharmed."
+                f'round {round_number + 1}, site "{update.site}": {name} has values that are not '
+                "finite numbers: training diverged. Lower local.lr or set local.clip; the last "
+                "checkpoint is unharmed."
             )
 
 

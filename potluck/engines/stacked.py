@@ -12,7 +12,8 @@ from dataclasses import dataclass, field
 
 from potluck.engines.compiled import compiled
 from potluck.engines.engine import Finished, Orders
-from potluck.engines.program import Program, Programs, alike, as_it_is, shares
+from potluck.engines.parts import PartedProgram
+from potluck.engines.program import Program, Programs, alike, as_it_is
 from potluck.engines.site_round import Ready, finish
 from potluck.federation import Site
 from potluck.streams import derive, seeded
@@ -32,7 +33,8 @@ class Stacked:
     _programs: Programs[Program] = field(init=False, repr=False)
 
     def __post_init__(self) -> None:
-        self._programs = Programs(Program, compiled if self.compile else as_it_is)
+        make, prepare = (PartedProgram, compiled) if self.compile else (Program, as_it_is)
+        self._programs = Programs(make, prepare)
 
     @property
     def remarks(self) -> list[str]:
@@ -46,8 +48,7 @@ class Stacked:
             finished: dict[str, Finished] = {}
             for bucket in alike([ready for ready, _ in prepared if ready is not None]):
                 with seeded(dropout_seed(bucket), bucket[0].moving.vector.device):
-                    moving, losses = self._programs.of(bucket).train(bucket)
-                results = shares(moving, losses, bucket)
+                    results = self._programs.of(bucket).train(bucket)
                 for ready, (moved, loss) in zip(bucket, results, strict=True):
                     finished[ready.site.name] = Finished(ready.site, *finish(ready, moved, loss))
             for site, (_, state) in zip(sites, prepared, strict=True):

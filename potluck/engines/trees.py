@@ -152,16 +152,49 @@ def _by_length(function: Callable[..., Any], tree: Tree, ready: Ready, *others: 
     }
 
 
-def own(memory: Tree, site: int, ready: Ready) -> Moving:
-    """A site's share of the memory of what moved, copied."""
+def own(memory: Tree, site: int, ready: Ready, sizes: Sequence[int]) -> Moving:
+    """A site's share of the memory of what moved, copied.
+
+    Args:
+      memory: (S, ...) of all sites.
+      site:   which one.
+      ready:  the site.
+      sizes:  the parts in which the memory holds vectors.
+    """
 
     def cut(value: Tensor, free: str, where: Tensor) -> Tensor:
         return where[site][: len(value)] if free else where[site]
 
-    shares = _by_length(cut, moving_tree(ready.moving), ready, memory)
-    copies = each(torch.empty_like, shares)
-    copy_all(zip(leaves(copies), leaves(shares), strict=True))
+    before = moving_tree(ready.moving)
+    shares = _by_length(cut, in_parts(before, sizes), ready, memory)
+    copies = each(torch.empty_like, before)
+    copy_all(zip(leaves(in_parts(copies, sizes)), leaves(shares), strict=True))
     return Moving(**copies)
+
+
+def in_parts(tree: Any, sizes: Sequence[int]) -> Any:
+    """A tree whose vectors (..., P) of all the sizes together are dictionaries {0: part, 1: ...}.
+
+    Several vectors of one size, each part by part: a program that updates them reads and writes
+    whole tensors, which lie as the processor likes them. A single size leaves all as it is.
+    """
+    whole = sum(sizes)
+
+    def parted(value: Tensor) -> Any:
+        if len(sizes) == 1 or value.shape[-1:] != (whole,):
+            return value
+        return dict(enumerate(value.split(list(sizes), -1)))
+
+    return each(parted, tree)
+
+
+def in_one(tree: Any) -> Any:
+    """The inverse of `in_parts`."""
+    if not isinstance(tree, Mapping):
+        return tree
+    if 0 in tree:
+        return torch.cat(list(tree.values()), -1)
+    return {key: in_one(value) for key, value in tree.items()}
 
 
 def stack(trees: Sequence[Any], length: int | None = None) -> Any:

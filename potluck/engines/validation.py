@@ -1,8 +1,5 @@
 """Validation: how well sites' own samples that were kept out of training are predicted."""
 
-from collections.abc import Sequence
-from typing import Any
-
 from torch import Tensor
 
 from potluck.federation import Federation, Site
@@ -45,15 +42,3 @@ def predicted(network: Network, theta: Tensor, buffers: Tensors, site: Site) -> 
     logits = infer_batched(network, theta, buffers, site.inputs)
     guess = site.view.own().project(logits.softmax(1).cpu()).argmax(1)
     return int((guess == site.symbols.cpu()).sum())
-
-
-def best_round(history: Sequence[dict[str, Any]]) -> dict[str, Any] | None:
-    """The record of the round whose model did best in validation, the first of equals.
-
-    Choosing by validation, never by test, is what makes its test accuracy an honest number.
-
-    Returns:
-      the record; None when the run had no validation.
-    """
-    validated = [record for record in history if "validation" in record]
-    return max(validated, key=lambda record: record["validation"], default=None)

@@ -26,14 +26,20 @@ class Mean:
       aligned: further vectors (P,), averaged alike.
       extras:  small tensors, each averaged over the sites that sent it.
       buffers: batch-norm statistics, averaged over all sites (counters: the largest).
-      covered: (P,) bool, the entries that somebody held.
+      holders: (P,) the total weight of the sites that held each entry; 0-d where all sites hold
+               all entries and count alike for each.
     """
 
     delta: Tensor
     aligned: Tensors
     extras: Tensors
     buffers: Tensors
-    covered: Tensor
+    holders: Tensor
+
+    @property
+    def covered(self) -> Tensor:
+        """(P,) or 0-d bool, the entries that somebody held."""
+        return self.holders > 0
 
 
 @dataclass
@@ -41,12 +47,17 @@ class RunningMean:
     """Folds updates into their weighted mean; memory does not grow with their number.
 
     Args:
-      size: P, the number of entries of θ.
+      size:       P, the number of entries of θ.
+      total:      weight of all updates.
+      vectors:    (P,) weighted sums, by name.
+      everywhere: weight of the updates that count alike for all of θ.
+      cover:      (P,) weight of the others, by entry.
     """
 
     size: int
     total: float = 0.0
     vectors: Tensors = field(default_factory=dict)
+    everywhere: float = 0.0
     cover: Tensor | None = None
     extras: Tensors = field(default_factory=dict)
     extras_total: dict[str, float] = field(default_factory=dict)
@@ -69,15 +80,18 @@ class RunningMean:
           entry_weights: (P_s,) the weight of each of these entries, where they differ.
         """
         delta = update.delta
-        if self.cover is None:
-            self.cover = torch.zeros(self.size, dtype=delta.dtype, device=delta.device)
         self.total += weight
-        each = torch.ones_like(delta) if entry_weights is None else entry_weights
         alpha = weight if entry_weights is None else 1.0
-        _add(self.cover, each, alpha, entries)
+        if entries is None and entry_weights is None:
+            self.everywhere += weight  # one number: a vector would be one more to write and read
+        else:
+            if self.cover is None:
+                self.cover = delta.new_zeros(self.size)
+            each = torch.ones_like(delta) if entry_weights is None else entry_weights
+            _add(self.cover, each, alpha, entries)
         for name, vector in {"delta": delta, **update.aligned}.items():
             if name not in self.vectors:
-                self.vectors[name] = torch.zeros_like(self.cover)
+                self.vectors[name] = delta.new_zeros(self.size)
             values = vector if entry_weights is None else entry_weights * vector
             _add(self.vectors[name], values, alpha, entries)
         for name, value in update.extras.items():
@@ -108,16 +122,18 @@ class RunningMean:
 
     def mean(self) -> Mean:
         """The mean of what was added."""
-        assert self.cover is not None, "a round without updates has no mean"
-        covered = self.cover > 0
-        holders = torch.where(covered, self.cover, torch.ones_like(self.cover))
-        vectors = {name: vector / holders for name, vector in self.vectors.items()}
+        assert self.vectors, "a round without updates has no mean"
+        holders = self.vectors["delta"].new_tensor(self.everywhere)
+        if self.cover is not None:
+            holders = self.cover + holders
+        divisor = torch.where(holders > 0, holders, torch.ones_like(holders))
+        vectors = {name: vector / divisor for name, vector in self.vectors.items()}
         return Mean(
             delta=vectors.pop("delta"),
             aligned=vectors,
             extras={name: value / self.extras_total[name] for name, value in self.extras.items()},
             buffers=self.buffers,
-            covered=covered,
+            holders=holders,
         )
 
 

@@ -111,6 +111,11 @@ class Network:
             tuple(parameter.shape for _, parameter in classifier.named_parameters()),
             frozenset(batch_norm_layers(classifier)),
         )
+        # Modules that share a parameter must get the same tensor for it, which costs a search
+        # through all of them in each call.
+        self._tied = len(list(classifier.named_parameters(remove_duplicate=False))) > len(
+            self.layout.names
+        )
         self._training = copy.deepcopy(classifier).train()
         self._inference = copy.deepcopy(classifier).eval()
         self._narrowed: dict[int, Network] = {}
@@ -210,7 +215,7 @@ class Network:
         self, module: nn.Module, theta: Tensor, buffers: Mapping[str, Tensor], inputs: Tensor
     ) -> Tensor:
         parts = {**self._parameters(theta), **buffers}
-        return functional_call(module, parts, (self._seen(inputs),))
+        return functional_call(module, parts, (self._seen(inputs),), tie_weights=self._tied)
 
     def _parameters(self, theta: Tensor) -> dict[str, Tensor]:
         return {name: self._ordered(part) for name, part in self.layout.unflatten(theta).items()}
@@ -232,7 +237,8 @@ class Network:
             for name, value in parts.items()
             if name.startswith("encoder.")
         }
-        return functional_call(module.get_submodule("encoder"), own, (self._seen(inputs),))
+        encoder = module.get_submodule("encoder")
+        return functional_call(encoder, own, (self._seen(inputs),), tie_weights=self._tied)
 
 
 def infer_batched(

@@ -2,10 +2,11 @@
 
 import pytest
 import torch
+from torch.utils.flop_counter import FlopCounterMode
 
 import potluck as pl
 from potluck.engines import Auto, Sequential, Stacked, run, start
-from potluck.engines.auto import choose_engine
+from potluck.engines.auto import choose_engine, operations
 from potluck.engines.engine import Orders
 from potluck.models import build
 from potluck.models.network import Network
@@ -52,6 +53,14 @@ def test_the_choice_on_a_cpu_weighs_compiling_against_the_length_of_the_run(
     assert type(found) is type(engine)
     assert getattr(found, "compile", None) == getattr(engine, "compile", None)
     assert reason in why
+
+
+@pytest.mark.parametrize("model", ["linear", "mlp", "lenet", "resnet18", "mobilenet_v2"])
+def test_operations_are_counted_as_torch_counts_them(model):
+    network, sample = Network(build(model, (3, 32, 32), 5)), torch.ones(1, 3, 32, 32).byte()
+    with FlopCounterMode(display=False) as counter, torch.no_grad():
+        network.infer(*network.initial(), sample)
+    assert operations(network, sample) == counter.get_total_flops()
 
 
 def test_it_trains_like_the_engine_it_chose_and_the_history_says_which():

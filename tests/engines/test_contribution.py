@@ -16,8 +16,8 @@ def gathered(updates, size):
     for name, delta, weight, own, entries in updates:
         mean.add(Update(name, 1, delta, {}), weight, entries, own)
         parts[name] = part(delta, weight, own, entries, size)
-    average = mean.mean().delta
-    return contributions(parts, average, mean.cover), average
+    average = mean.mean()
+    return contributions(parts, average.delta, average.holders), average.delta
 
 
 def test_two_sites_by_hand():

@@ -11,6 +11,7 @@ from potluck.data.makers import noise
 from potluck.data.readers.digits import digits
 from potluck.engines import Stacked, run, start
 from potluck.engines.compiled import compiled, traced
+from potluck.engines.parts import PartedProgram, piecewise
 from potluck.engines.program import Program, Programs, Room
 from potluck.engines.sequential import Sequential
 from potluck.engines.stacked import groups
@@ -104,11 +105,16 @@ def trained(engine, model, recipe, federation):
     return state, records
 
 
-def stacked(prepare, group=64):
+def stacked(prepare, group=64, make=Program):
     """The stacked engine with steps that are prepared in some way."""
     engine = Stacked(group)
-    engine._programs = Programs(Program, prepare)
+    engine._programs = Programs(make, prepare)
     return engine
+
+
+def in_pieces(program):
+    """What is compiled, but not compiled."""
+    return piecewise(traced(program))
 
 
 def assert_agree(recipe, federation, model, engine=None):
@@ -178,7 +184,7 @@ def test_a_compiled_step_agrees_over_rounds_and_cohorts(federation):
     """One program serves the cohorts of all rounds; sites differ in size."""
     exact = pl.Federation.of(federation.sites[:2] + twins(federation.sites[0]))
     local = pl.LocalTraining(lr=0.05, batch_size=8, optimiser=pl.SGD(momentum=0.5))
-    engine = stacked(compiled)
+    engine = stacked(compiled, make=PartedProgram)
     assert_agree(pl.Recipe(rounds=3, local=local, cohort=3), exact, network("mlp"), engine)
     assert sum(map(len, engine._programs._made.values())) == 1
 

@@ -4,13 +4,13 @@ from dataclasses import replace
 
 import pytest
 import torch
-from test_stacked import SPACE, assert_agree, network, stacked
+from test_stacked import SPACE, assert_agree, in_pieces, network, stacked
 
 import potluck as pl
 from potluck.data.makers import bags as bag_makers
 from potluck.data.makers import candidates as candidate_makers
 from potluck.data.readers.digits import digits
-from potluck.engines.compiled import traced
+from potluck.engines.parts import PartedProgram
 from potluck.methods import METHODS
 
 
@@ -93,4 +93,5 @@ def test_every_method_agrees(name):
     recipe = pl.Recipe(
         rounds=2, method=method, local=pl.LocalTraining(lr=0.05, batch_size=16, epochs=1)
     )
-    assert_agree(recipe, suitable(method), network("mlp"), stacked(traced))
+    engine = stacked(in_pieces, make=PartedProgram)
+    assert_agree(recipe, suitable(method), network("mlp"), engine)

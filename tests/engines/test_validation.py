@@ -4,7 +4,8 @@ import pytest
 import torch
 
 import potluck as pl
-from potluck.engines.validation import best_round, validate
+from potluck.engines.validation import validate
+from potluck.history import best_round
 from potluck.study.schema import parse_study
 from potluck.study.simulation import simulate
 from potluck.training import make_network
@@ -88,9 +89,3 @@ def test_a_run_records_validation_and_the_best_round_is_chosen_by_it(tmp_path):
     assert best["validation"] == max(values)
     assert best["round"] == values.index(max(values)) + 1
     assert "test" in best
-
-
-def test_without_validation_there_is_no_best_round():
-    assert best_round([{"round": 1, "test": {"accuracy": 0.5}}]) is None
-    tie = [{"round": r, "validation": v} for r, v in ((1, 0.5), (2, 0.7), (3, 0.7))]
-    assert best_round(tie)["round"] == 2

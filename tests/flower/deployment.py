@@ -72,8 +72,11 @@ class Stage:
             except subprocess.TimeoutExpired:
                 os.killpg(one.process.pid, signal.SIGKILL)
 
-    def left(self, seconds: float = 20.0) -> list[str]:
-        """The command lines of what is still there after a while; it is killed then."""
+    def left(self, seconds: float = 90.0) -> list[str]:
+        """The command lines of what is still there after a while; it is killed then.
+
+        Ray's agents look for their parent every few seconds, on a busy machine every dozen.
+        """
         end = time.monotonic() + seconds
         while (found := belonging(str(self.folder))) and time.monotonic() < end:
             time.sleep(0.2)
