@@ -7,27 +7,33 @@ BIN := .venv/bin
 demo: .venv/ready
 	$(BIN)/potluck demo
 
-# Two workers of one thread each (tests/conftest.py); a file's tests share their fixtures.
-test: .venv/ready lint
-	$(BIN)/python -m pytest --numprocesses 2 --dist loadfile --no-loadscope-reorder -rs
+# Workers of one thread each (tests/conftest.py), three for two cores: network tests mostly wait.
+# A file's tests share their fixtures.
+test: .venv/dev lint
+	$(BIN)/python -m pytest --numprocesses 3 --dist loadfile --no-loadscope-reorder -rs
 
-lint: .venv/ready
+lint: .venv/dev
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
 
-format: .venv/ready
+format: .venv/dev
 	$(BIN)/ruff check --fix .
 	$(BIN)/ruff format .
 
 # The site, in docs/_build/html; a warning is an error.
-docs: .venv/ready
+docs: .venv/dev
 	$(BIN)/python -m sphinx -q -W --keep-going -b html docs docs/_build/html
 
 # torch first and alone: once its pinned build is there, nothing later pulls another.
 .venv/ready: pyproject.toml constraints.txt
 	$(PYTHON) -m venv .venv
 	$(BIN)/python -m pip install --quiet --constraint constraints.txt torch numpy
+	$(BIN)/python -m pip install --quiet --constraint constraints.txt --editable .
+	touch $@
+
+# What the tests, the site, exports and networks need besides; the demo does not wait for it.
+.venv/dev: .venv/ready
 	$(BIN)/python -m pip install --quiet --constraint constraints.txt --editable '.[dev]'
 	touch $@
 

@@ -16,7 +16,7 @@ import torch
 
 RESULTS = Path(__file__).parent / "results"
 
-PACKAGES = ("potluck", "torch", "numpy", "pfl", "flwr", "ray", "fedlab")
+PACKAGES = ("potluck", "torch", "numpy", "matplotlib", "pfl", "flwr", "ray", "fedlab")
 
 
 def store(path: Path, results: Any, **more: Any) -> None:

@@ -1,8 +1,11 @@
 """What people see in the terminal: tables, progress, verdicts."""
 
+from __future__ import annotations
+
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from rich.console import Console
 from rich.markup import escape
@@ -17,17 +20,19 @@ from rich.progress import (
 )
 from rich.table import Table
 
-from potluck.demo import Outcome, Row
-from potluck.engines import Evaluation, Record
-from potluck.engines.validation import best_round
-from potluck.federation import Federation, Site
-from potluck.labels import Identifiability, identifiability
-from potluck.labels.identifiability import Contribution
+from potluck.history import Record, best_round
 from potluck.report.tables import Table as Contents
-from potluck.study.build import Prepared
-from potluck.study.execute import OnRound
-from potluck.study.schema import Study
-from potluck.training import Trained
+
+if TYPE_CHECKING:  # what is shown brings its own code; showing a table needs no torch
+    from potluck.demo import Outcome, Row
+    from potluck.engines import Evaluation
+    from potluck.federation import Federation, Site
+    from potluck.labels import Identifiability
+    from potluck.labels.identifiability import Contribution
+    from potluck.study.build import Prepared
+    from potluck.study.execute import OnRound
+    from potluck.study.schema import Study
+    from potluck.training import Trained
 
 out = Console(highlight=False)
 err = Console(stderr=True, highlight=False)
@@ -57,9 +62,8 @@ def show_shortfalls(found: Identifiability) -> None:
         out.print(line, markup=False, soft_wrap=True)
 
 
-def show_site(site: Site) -> None:
+def show_site(site: Site, found: Identifiability) -> None:
     """What a checked site file brings by itself; other sites may supply what it lacks."""
-    found = identifiability({site.name: site.view})
     _print_table([site], found)
     if not found.complete:
         out.print(
@@ -245,8 +249,8 @@ def show_result(trained: Trained, folder: Path) -> None:
     )
 
 
-def show_plan(study: Study, prepared: Prepared, file: Path) -> None:
-    """What a run would do."""
+def show_plan(study: Study, prepared: Prepared, command: str) -> None:
+    """What a run would do, and the command for it."""
     recipe, size = prepared.recipe, len(prepared.network.layout)
     sites = len(prepared.federation.sites)
     taking_part = (
@@ -259,9 +263,7 @@ def show_plan(study: Study, prepared: Prepared, file: Path) -> None:
         markup=False,
         soft_wrap=True,
     )
-    out.print(
-        f"[green]The study is in order.[/] Next: potluck run {escape(str(file))}", soft_wrap=True
-    )
+    out.print(f"[green]The study is in order.[/] Next: {escape(command)}", soft_wrap=True)
 
 
 def show_demo(outcome: Outcome) -> None:

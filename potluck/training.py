@@ -9,10 +9,11 @@ from torch import Tensor, nn
 from potluck.engines.engine import Engine
 from potluck.engines.evaluation import Evaluation, evaluate
 from potluck.engines.recipe import Recipe
-from potluck.engines.rounds import Record, ServerState, run, start
+from potluck.engines.rounds import ServerState, run, start
 from potluck.engines.sequential import Sequential
 from potluck.errors import PotluckError
 from potluck.federation import Federation
+from potluck.history import Record
 from potluck.labels import LabelSpace, LabelView
 from potluck.models import as_classifier, build, draw_rows
 from potluck.models.network import Network, infer_batched

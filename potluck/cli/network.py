@@ -87,6 +87,7 @@ def coordinate(
     from potluck.flower.processes import free_port
     from potluck.study.execute import run_name
     from potluck.study.explain import about
+    from potluck.study.model_files import load_model
     from potluck.study.schema import read_study
 
     checked = read_study(study, override or (), scale)
@@ -115,7 +116,7 @@ def coordinate(
         again += " --simulate" if simulate else f" --keys {keys}"
         typer.echo(f"stopped; finished rounds are kept. Go on: {again}", err=True)
         raise typer.Exit(130) from None
-    console.show_result(run.load_model(), folder)
+    console.show_result(load_model(run), folder)
 
 
 def join(
@@ -147,12 +148,14 @@ def join(
     from potluck.flower.display import show_site_event
     from potluck.flower.joining import Place, check_site, chosen_device, joined
     from potluck.flower.keys import Invitation
+    from potluck.labels import identifiability
     from potluck.study.build import study_classes
 
     key = Invitation(invitation)
     space = None if study is None else study_classes(study, site)
     holding = check_site(site, key, space)
-    console.show_site(holding.site)
+    own = holding.site
+    console.show_site(own, identifiability({own.name: own.view}))
     work = folder or site.with_name(f"{site.stem}-work")
     place = Place(work, chosen_device(device), forget)
     try:

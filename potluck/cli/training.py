@@ -1,5 +1,6 @@
 """Train: run, resume, check, audit."""
 
+import shlex
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -113,6 +114,7 @@ def check(
     Example: potluck check sites/survey.toml --study study.toml
     """
     from potluck import console
+    from potluck.labels import identifiability
     from potluck.study.build import prepare, study_classes
     from potluck.study.explain import about
     from potluck.study.schema import read_study
@@ -120,7 +122,7 @@ def check(
 
     if is_site_file(file):
         site, _ = load_site(file, study_classes(study, file))
-        console.show_site(site)
+        console.show_site(site, identifiability({site.name: site.view}))
         return
     checked = read_study(file, override or (), scale)
     with about(file):
@@ -128,7 +130,9 @@ def check(
     found = prepared.federation.identifiability()
     console.show_sites(prepared.federation, found)
     console.show_shortfalls(found)
-    console.show_plan(checked, prepared, file)
+    given = [part for setting in override or () for part in ("-o", setting)]
+    command = ["potluck", "run", str(file), *(["--scale", scale] if scale else []), *given]
+    console.show_plan(checked, prepared, shlex.join(command))
 
 
 def audit(study: Path, override: Overrides = None, scale: Scale = None) -> None:

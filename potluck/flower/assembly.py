@@ -23,9 +23,10 @@ from potluck.study.build import (
     make_recipe,
     own_data,
 )
-from potluck.study.inventory import Brought, Inventory, SiteFacts, take_inventory
+from potluck.study.inventory import Brought, Inventory, SiteFacts
 from potluck.study.recipe import recipe_values
 from potluck.study.schema import Study
+from potluck.study.stocktaking import take_inventory
 
 
 @dataclass(frozen=True, eq=False)

@@ -26,7 +26,8 @@ from potluck.flower.declaration import Declaration
 from potluck.labels import LabelSpace, LabelView, private_subset
 from potluck.messages import SiteState, Tensors
 from potluck.methods import SiteData
-from potluck.study.files import read_sealed, read_tensors, write_pair, writing, written_whole
+from potluck.study.files import read_sealed, writing, written_whole
+from potluck.study.tensor_files import read_tensors, write_tensors
 
 _PARTS = [field.name for field in fields(SiteState)]
 
@@ -131,7 +132,7 @@ class Memory:
             for part in _PARTS
             for name, tensor in getattr(state, part).items()
         }
-        write_pair(_stem(folder, round_number), tensors, {"run": run, "round": round_number})
+        write_tensors(_stem(folder, round_number), tensors, {"run": run, "round": round_number})
         settled = [number for number in self.remembered(run) if number <= floor]
         for number in settled[:-1]:  # the newest of them is what a resumed round starts from
             with writing(folder):

@@ -11,7 +11,8 @@ from potluck.errors import PotluckError
 from potluck.flower.declaration import Declaration
 from potluck.flower.events import EVENTS, Events
 from potluck.messages import Tensors
-from potluck.study.files import read_sealed, read_tensors, write_pair, write_sealed
+from potluck.study.files import read_sealed, write_sealed
+from potluck.study.tensor_files import read_tensors, write_tensors
 
 RUN_VARIABLE = "POTLUCK_RUN"
 """The environment variable that tells the coordinator's program its run folder."""
@@ -77,7 +78,7 @@ class NetworkFolder:
             for name, value in part.items()
         }
         facts = {"sites": [one.facts() for one in declared.values()]}
-        write_pair(self.path / "admitted", tensors, facts)
+        write_tensors(self.path / "admitted", tensors, facts)
 
     def admitted(self) -> tuple[dict[str, Declaration], dict[str, Tensors]]:
         """What the sites declared at the start of the run, by name; empty before."""

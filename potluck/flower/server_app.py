@@ -13,7 +13,6 @@ import torch
 from flwr.app import Context
 from flwr.serverapp import Grid, ServerApp
 
-from potluck.engines import Record
 from potluck.errors import PotluckError
 from potluck.flower.assembly import assemble, inventory, own_part, terms_for
 from potluck.flower.declaration import verdict
@@ -23,6 +22,7 @@ from potluck.flower.grid import INTERVAL, PromptGrid
 from potluck.flower.plan import RUN_VARIABLE, NetworkFolder
 from potluck.flower.processes import end_with_parent
 from potluck.flower.strategy import Policy, Rounds, Setup
+from potluck.history import Record
 from potluck.study.execute import conclude, keeping, last_state, open_run
 from potluck.study.inventory import write_inventory
 from potluck.study.presence import Presence, read_presence, update_presence, write_presence

@@ -28,13 +28,7 @@ from torch import Tensor
 from potluck.engines.engine import Finished
 from potluck.engines.evaluation import evaluate
 from potluck.engines.recipe import Recipe
-from potluck.engines.rounds import (
-    Record,
-    ServerState,
-    close_round,
-    evaluation_due,
-    open_round,
-)
+from potluck.engines.rounds import ServerState, close_round, evaluation_due, open_round
 from potluck.engines.site_round import held_entries
 from potluck.engines.static_norm import norm_sums, static_buffers
 from potluck.errors import PotluckError
@@ -50,6 +44,7 @@ from potluck.flower.wire import (
     unpack,
     unpack_update,
 )
+from potluck.history import Record
 from potluck.messages import Broadcast, Tensors, Update
 from potluck.models.network import Network
 

@@ -12,8 +12,8 @@ from pathlib import Path
 from statistics import mean
 from typing import Any
 
-from potluck.engines import Record
 from potluck.errors import PotluckError, one_of
+from potluck.history import Record
 from potluck.report.metrics import METRICS, Metric
 from potluck.report.statistics import TESTS, Test, deviation, holm, paired_p
 from potluck.report.tables import Cell, Table

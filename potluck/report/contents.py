@@ -8,7 +8,7 @@ from collections.abc import Mapping
 import numpy as np
 
 from potluck import __version__
-from potluck.engines.validation import best_round
+from potluck.history import best_round
 from potluck.report.figures.classes import class_accuracy
 from potluck.report.figures.correspondence import spaces
 from potluck.report.figures.cost import told
@@ -145,7 +145,7 @@ def _class_table(run: Run, accuracy: Numbers) -> Table:
 def _confusions(run: Run, most: int = 15) -> Block:
     assert run.outcome is not None
     assert run.outcome.test is not None
-    counts = run.outcome.test.confusion.numpy().copy()
+    counts = run.outcome.test.confusion.copy()
     totals = counts.sum(1)
     np.fill_diagonal(counts, 0)
     order = np.argsort(-counts, axis=None, kind="stable")[:most]
@@ -200,7 +200,7 @@ def _frequent(run: Run, name: str, most: int = 3) -> str:
     site = run.brought[name]
     if site.counts is None or site.facts.symbols is None or site.facts.kind == "unlabeled":
         return ""
-    top = site.counts.argsort(descending=True, stable=True)[:most].tolist()
+    top = np.argsort(-site.counts, kind="stable")[:most].tolist()
     shown = [f"{site.facts.symbols[z]}: {int(site.counts[z])}" for z in top]
     return ", ".join(shown) + (", …" if len(site.facts.symbols) > most else "")
 

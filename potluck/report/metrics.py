@@ -4,8 +4,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from statistics import mean
 
-from potluck.engines import Record
-from potluck.engines.validation import best_round
+from potluck.history import Record, best_round
 
 
 @dataclass(frozen=True)

@@ -45,7 +45,7 @@ def _accuracy(run: Run) -> Iterator[str]:
 
 def _classes(run: Run) -> Iterator[str]:
     if run.outcome is not None and run.outcome.test is not None:
-        counts = run.outcome.test.confusion.numpy()
+        counts = run.outcome.test.confusion
         never = np.flatnonzero((counts.sum(0) == 0) & (counts.sum(1) > 0))
         if len(never):
             yield f"Never predicted: {_listed([run.classes[k] for k in never])}."

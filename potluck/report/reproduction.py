@@ -13,7 +13,7 @@ from math import isnan
 from pathlib import Path
 from statistics import mean
 
-from potluck.engines import Record
+from potluck.history import Record
 from potluck.report.metrics import METRICS
 from potluck.report.statistics import deviation
 from potluck.report.tables import Table

@@ -9,8 +9,8 @@ from typing import Any, Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from potluck.engines import Record
 from potluck.errors import PotluckError
+from potluck.history import Record
 from potluck.study.inventory import Brought, Inventory, read_inventory
 from potluck.study.outcome import Outcome, read_outcome
 from potluck.study.runfolder import RunFolder

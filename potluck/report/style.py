@@ -9,6 +9,7 @@ import io
 import re
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from functools import cache
 from pathlib import Path
 from typing import Any, Literal
 
@@ -16,7 +17,10 @@ import matplotlib
 from matplotlib.axes import Axes
 from matplotlib.backends.backend_svg import FigureCanvasSVG
 from matplotlib.figure import Figure
+from matplotlib.font_manager import FontProperties
+from matplotlib.textpath import text_to_path
 from matplotlib.ticker import MaxNLocator
+from matplotlib.transforms import ScaledTranslation
 
 INK, MUTED, GRID, PAPER = "#1c1b1a", "#6e6d6b", "#dedddb", "#fefefe"
 """Text and axes; secondary lines; grids; background."""
@@ -112,6 +116,28 @@ def round_axis(axes: Axes) -> None:
     axes.xaxis.set_major_locator(MaxNLocator(integer=True, nbins=8))
 
 
+def legend_below(axes: Axes, columns: int = 1, size: float = 8) -> None:
+    """A legend below an axes and its x label.
+
+    At a distance in points, not in parts of the axes: those would change with every step of the
+    layout, which then needs many of them.
+
+    Args:
+      axes:    whose.
+      columns: how many entries stand side by side.
+      size:    of the text, in points.
+    """
+    below = ScaledTranslation(0, -27 / 72, axes.figure.dpi_scale_trans)
+    axes.legend(
+        loc="upper left",
+        bbox_to_anchor=(-0.02, 0),
+        bbox_transform=axes.transAxes + below,
+        borderpad=0,
+        ncols=columns,
+        fontsize=size,
+    )
+
+
 def heat_axes(axes: Axes) -> None:
     """Axes for an image: no grid, no frame, and no ticks at its rows until they are named."""
     axes.set_yticks([])
@@ -124,7 +150,7 @@ def heat_axes(axes: Axes) -> None:
 def name_rows(axes: Axes, names: Sequence[str], size: float = 8) -> None:
     """Write the names of rows 0, 1, … to the left of an axes.
 
-    As texts, not ticks, of which only the longest counts for the layout: both are much faster
+    As texts, not ticks, of which only the widest counts for the layout: both are much faster
     where there are a hundred rows.
 
     Args:
@@ -133,23 +159,15 @@ def name_rows(axes: Axes, names: Sequence[str], size: float = 8) -> None:
       size:  of the text, in points.
     """
     axes.set_yticks([])
+    aside = ScaledTranslation(-4 / 72, 0, axes.figure.dpi_scale_trans)
+    place = axes.get_yaxis_transform() + aside
     texts = [
-        axes.annotate(
-            name,
-            (0, row),
-            xycoords=("axes fraction", "data"),
-            xytext=(-4, 0),
-            textcoords="offset points",
-            ha="right",
-            va="center",
-            fontsize=size,
-            annotation_clip=False,
-        )
+        axes.text(0, row, name, transform=place, ha="right", va="center", fontsize=size)
         for row, name in enumerate(names)
     ]
-    longest = max(range(len(names)), key=lambda row: len(names[row]))
+    widest = max(range(len(names)), key=lambda row: sum(map(_advance, names[row])))
     for row, text in enumerate(texts):
-        text.set_in_layout(row == longest)
+        text.set_in_layout(row == widest)
 
 
 def arranged(figure: Figure) -> Figure:
@@ -191,6 +209,14 @@ def inline_svg(figure: Figure, name: str, label: str) -> str:
         text = re.sub(rf"(fill|stroke): {colour.lower()}", rf"\1: var({variable})", text)
     opening = f'<svg role="img" aria-label="{_attribute(label)}" '
     return opening + text.removeprefix("<svg ").strip()
+
+
+@cache
+def _advance(character: str) -> float:
+    """How wide a character is, to compare texts."""
+    font = FontProperties(_STYLE["font.family"])
+    width: float = text_to_path.get_text_width_height_descent(character, font, ismath=False)[0]
+    return width
 
 
 def _undated(kind: Format) -> dict[str, None]:

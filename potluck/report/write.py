@@ -1,6 +1,8 @@
 """Write the report of a run folder: one HTML file, and figures as files on request."""
 
-from collections.abc import Sequence
+import gc
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 
 from potluck.report.contents import contents
@@ -25,7 +27,7 @@ def write_report(run: Path, out: Path | None = None, formats: Sequence[Format] =
     loaded = read_run(run)
     page = out or run / "report.html"
     check_writable(page, "an HTML file")
-    with house_style():
+    with house_style(), _nothing_collected():
         pictures = draw(loaded)
         text = contents(loaded, pictures).html()
         with writing(page):
@@ -53,3 +55,15 @@ def write_figures(
                 save(picture.figure, path, kind)
             paths.append(path)
     return paths
+
+
+@contextmanager
+def _nothing_collected() -> Iterator[None]:
+    """No search for garbage: among figures, which live to the end, it takes a tenth of the time."""
+    collecting = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if collecting:
+            gc.enable()

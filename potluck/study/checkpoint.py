@@ -19,7 +19,8 @@ import torch
 from potluck.engines import ServerState
 from potluck.errors import PotluckError
 from potluck.messages import SiteState, Tensors
-from potluck.study.files import RESTORE, read_sealed, read_tensors, write_pair, writing
+from potluck.study.files import RESTORE, read_sealed, writing
+from potluck.study.tensor_files import read_tensors, write_tensors
 
 # The groups of named tensors in a state, from the types: a new one cannot be forgotten here.
 _SITE_PARTS = [field.name for field in fields(SiteState)]
@@ -52,7 +53,7 @@ def save(state: ServerState, study_hash: str, folder: Path, keep: int = 2) -> Pa
         "tensors": list(tensors),
     }
     stem = folder / _stem(state.round)
-    write_pair(stem, tensors, facts)
+    write_tensors(stem, tensors, facts)
     # Later rounds belong to a continuation that was given up for an older checkpoint.
     kept = [number for number in available(folder) if number <= state.round][:keep]
     _prune(folder, {_stem(number) for number in kept})

@@ -6,14 +6,17 @@ from pathlib import Path
 
 import torch
 
-from potluck.engines import Record, ServerState, run, start
+from potluck.engines import ServerState, run, start
 from potluck.errors import PotluckError
+from potluck.history import Record
 from potluck.study import checkpoint
 from potluck.study.build import Prepared, prepare
-from potluck.study.inventory import take_inventory, write_inventory
-from potluck.study.outcome import take_outcome, write_outcome
+from potluck.study.inventory import write_inventory
+from potluck.study.model_files import save_model
+from potluck.study.outcome import write_outcome
 from potluck.study.runfolder import RunFolder
 from potluck.study.schema import Study, parse_study
+from potluck.study.stocktaking import take_inventory, take_outcome
 from potluck.training import Trained
 
 OnRound = Callable[[Record], None]
@@ -124,7 +127,8 @@ def conclude(study: Study, prepared: Prepared, folder: RunFolder, state: ServerS
     trained = Trained(prepared.federation.space, prepared.network, state, folder.history())
     write_outcome(folder.path, take_outcome(trained, prepared.federation))
     columns = None if prepared.columns is None else list(prepared.columns)
-    folder.save_model(
+    save_model(
+        folder,
         trained,
         model=study.model,
         input_shape=tuple(prepared.federation.sites[0].inputs.shape[1:]),

@@ -8,6 +8,7 @@ from potluck import __version__
 from potluck.errors import PotluckError, one_of
 from potluck.export import FORMATS, INPUT, PREDICTION, PROBABILITIES, Deployed, Exportable
 from potluck.study.files import check_writable, writing
+from potluck.study.model_files import load_model, model_facts
 from potluck.study.predictions import site_view
 from potluck.study.runfolder import RunFolder
 
@@ -29,8 +30,8 @@ def export_run(run: Path, out: Path | None, form: str, site: Path | None) -> Pat
     folder = RunFolder.open(run)
     path = out or run / f"model.{form}"
     check_writable(path, "a file")
-    trained = folder.load_model()
-    facts = folder.model_facts()
+    trained = load_model(folder)
+    facts = model_facts(folder)
     view = None if site is None else site_view(site, trained.space)
     names = trained.space if view is None else view.symbols
     shape, made = facts["input_shape"], facts["made"]

@@ -1,7 +1,8 @@
 """Files that appear complete or not at all, and whose damage is noticed.
 
-Tensors go to a safetensors file with a JSON file beside it that vouches for them, by size and
+Numbers go to a safetensors file with a JSON file beside it that vouches for them, by size and
 SHA-256, and for itself, by a seal. The JSON is written last: without it, the pair does not exist.
+Here the numbers are bytes; `array_files.py` and `tensor_files.py` know what they mean.
 """
 
 import hashlib
@@ -9,43 +10,33 @@ import json
 import os
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
+from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
-import safetensors.torch
-import torch
-from safetensors import SafetensorError
-from torch import Tensor
-
 from potluck import __version__
 from potluck.errors import PotluckError
-from potluck.messages import Tensors
 
 FORMAT = 1
 """Version of the files in a run folder; higher ones are refused."""
 
+WRITERS = {"potluck": __version__, "torch": version("torch")}
+"""Whose versions every sealed file says."""
+
 RESTORE = "Restore it from a backup, or start the run anew with another --out."
 
 
-def write_pair(stem: Path, tensors: Tensors, facts: Mapping[str, Any]) -> None:
-    """Write named tensors to `stem`.safetensors, then the JSON beside it that vouches for them.
+def write_pair(stem: Path, data: bytes, facts: Mapping[str, Any]) -> None:
+    """Write bytes to `stem`.safetensors, then the JSON beside it that vouches for them.
 
     Args:
-      stem:    the path of both files without their endings.
-      tensors: on any device, of any layout; they may share memory.
-      facts:   what else the JSON says.
+      stem:  the path of both files without their endings.
+      data:  the content of a safetensors file.
+      facts: what else the JSON says.
     """
-    # Not `save_file`: killed, it leaves a temporary file under a name of its own, and only the
-    # owner may read what it writes.
-    data = safetensors.torch.save(
-        {
-            name: tensor.detach().to("cpu", copy=True, memory_format=torch.contiguous_format)
-            for name, tensor in tensors.items()
-        }
-    )
     path = stem.with_suffix(".json")
     with writing(path):
-        # Else a kill before the new JSON is there would leave the old one with new tensors.
+        # Else a kill before the new JSON is there would leave the old one with new numbers.
         path.unlink(missing_ok=True)
     with written_whole(stem.with_suffix(".safetensors")) as temporary:
         temporary.write_bytes(data)
@@ -53,15 +44,12 @@ def write_pair(stem: Path, tensors: Tensors, facts: Mapping[str, Any]) -> None:
     write_sealed(path, {**facts, "bytes": len(data), "sha256": digest})
 
 
-def read_tensors(
-    stem: Path, facts: Mapping[str, Any], device: torch.device | str
-) -> dict[str, Tensor]:
-    """Read the tensors of a pair.
+def read_pair(stem: Path, facts: Mapping[str, Any]) -> bytes:
+    """Read the bytes of a pair.
 
     Args:
-      stem:   the path of both files without their endings.
-      facts:  what the JSON says, from `read_sealed`.
-      device: where the tensors go.
+      stem:  the path of both files without their endings.
+      facts: what the JSON says, from `read_sealed`.
 
     Raises:
       PotluckError: the file is not the one that the JSON vouches for.
@@ -77,12 +65,7 @@ def read_tensors(
         raise PotluckError(
             f"{path}: its bytes have changed since it was written (SHA-256 differs). {RESTORE}"
         )
-    try:
-        tensors = safetensors.torch.load(data)
-    except SafetensorError as error:
-        raise PotluckError(f"{path}: not a safetensors file ({error}). {RESTORE}") from None
-    # In memory that torch allocated: results of vectorised code may depend on the alignment.
-    return {name: tensor.to(device, copy=True) for name, tensor in tensors.items()}
+    return data
 
 
 def write_sealed(path: Path, facts: Mapping[str, Any]) -> None:
@@ -92,7 +75,7 @@ def write_sealed(path: Path, facts: Mapping[str, Any]) -> None:
       path:  the file.
       facts: JSON values; numbers must be finite.
     """
-    facts = {"format": FORMAT, "potluck": __version__, "torch": torch.__version__, **facts}
+    facts = {"format": FORMAT, **WRITERS, **facts}
     json.dumps(facts, allow_nan=False)  # a ValueError rather than a file that is not JSON
     with written_whole(path) as temporary:
         temporary.write_bytes(_sealed(facts))

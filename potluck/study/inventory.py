@@ -6,23 +6,17 @@ meaning was declared for them. Of a private site that is not simulated, nothing 
 is written.
 """
 
-import math
 from collections.abc import Iterator, Mapping
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-import torch
-from torch import Tensor
-
-from potluck.federation import Federation, Site
-from potluck.study.files import read_sealed, read_tensors, write_pair
+from potluck.study.array_files import Array, read_arrays, write_arrays
+from potluck.study.files import read_sealed
 
 STEM = "sites"
 
-# Kinds whose symbols have a meaning that is worth a picture: (Z, K) numbers.
-_MATRICES = ("coarse", "noisy", "bags")
-_MOST_SYMBOLS = 1000
+_ARRAYS = ("counts", "classes", "truth", "declared")
 
 
 @dataclass(frozen=True)
@@ -64,10 +58,10 @@ class Brought:
     """
 
     facts: SiteFacts
-    counts: Tensor | None = None
-    classes: Tensor | None = None
-    truth: Tensor | None = None
-    declared: Tensor | None = None
+    counts: Array | None = None
+    classes: Array | None = None
+    truth: Array | None = None
+    declared: Array | None = None
 
 
 @dataclass(frozen=True, eq=False)
@@ -89,20 +83,6 @@ class Inventory:
     validation: int
 
 
-def take_inventory(federation: Federation) -> Inventory:
-    """Count what the sites of a federation bring."""
-    sites = [_brought(site, server=False) for site in federation.sites]
-    if federation.server is not None:
-        sites.append(_brought(federation.server, server=True))
-    return Inventory(
-        classes=federation.space.names,
-        sites=tuple(sites),
-        verdict=federation.identifiability().verdict(),
-        test=0 if federation.test is None else len(federation.test[1]),
-        validation=sum(len(site) for site in federation.validation),
-    )
-
-
 def write_inventory(folder: Path, inventory: Inventory) -> None:
     """Write an inventory into a run folder."""
     facts = {
@@ -112,12 +92,12 @@ def write_inventory(folder: Path, inventory: Inventory) -> None:
         "validation": inventory.validation,
         "sites": [asdict(site.facts) for site in inventory.sites],
     }
-    tensors = {
-        f"{index}.{name}": tensor
+    arrays = {
+        f"{index}.{name}": array
         for index, site in enumerate(inventory.sites)
-        for name, tensor in _tensors(site)
+        for name, array in _arrays(site)
     }
-    write_pair(folder / STEM, tensors, facts)
+    write_arrays(folder / STEM, arrays, facts)
 
 
 def read_inventory(folder: Path) -> Inventory | None:
@@ -126,66 +106,21 @@ def read_inventory(folder: Path) -> Inventory | None:
     if not path.exists():
         return None
     facts = read_sealed(path)
-    tensors = read_tensors(folder / STEM, facts, "cpu")
+    arrays = read_arrays(folder / STEM, facts)
     return Inventory(
         classes=tuple(facts["classes"]),
-        sites=tuple(_read(index, site, tensors) for index, site in enumerate(facts["sites"])),
+        sites=tuple(_read(index, site, arrays) for index, site in enumerate(facts["sites"])),
         verdict=facts["verdict"],
         test=facts["test"],
         validation=facts["validation"],
     )
 
 
-def _brought(site: Site, server: bool) -> Brought:
-    view, symbols = site.view, site.symbols.cpu()
-    secret = secret_labels(site)
-    counts = torch.bincount(symbols, minlength=len(view.symbols))
-    named = not secret and len(view.symbols) <= _MOST_SYMBOLS and view.kind != "candidates"
-    facts = SiteFacts(
-        name=site.name,
-        kind=view.kind,
-        private=view.private,
-        server=server,
-        samples=len(site),
-        symbols=list(view.symbols) if named else None,
-        information=None if secret else _information(view.proportions, counts),
-    )
-    if secret:
-        return Brought(facts)
-    truth = site.truth
-    matrix = view.proportions if view.kind == "bags" else view.codebook
-    return Brought(
-        facts,
-        counts=counts if named else None,
-        classes=(counts.double() @ view.proportions).float(),
-        truth=None if truth is None else torch.bincount(truth.cpu(), minlength=len(view.space)),
-        declared=matrix.float() if view.kind in _MATRICES and named else None,
-    )
+def _arrays(site: Brought) -> Iterator[tuple[str, Array]]:
+    for name in _ARRAYS:
+        if (array := getattr(site, name)) is not None:
+            yield name, array
 
 
-def secret_labels(site: Site) -> bool:
-    """Whether nothing about a site's labels may be written: its classes are really private.
-
-    In a simulation, where the true classes are known, privacy is part of the play.
-    """
-    return site.view.private and site.truth is None
-
-
-def _information(proportions: Tensor, counts: Tensor) -> float:
-    """1 − H(class | label) / log K, averaged over the samples."""
-    entropy = torch.special.entr(proportions).sum(1)
-    mean = float((counts * entropy).sum() / counts.sum())
-    return round(1 - mean / math.log(max(proportions.shape[1], 2)), 6) + 0.0
-
-
-def _tensors(site: Brought) -> Iterator[tuple[str, Tensor]]:
-    for name in ("counts", "classes", "truth", "declared"):
-        if (tensor := getattr(site, name)) is not None:
-            yield name, tensor
-
-
-def _read(index: int, facts: Mapping[str, Any], tensors: Mapping[str, Tensor]) -> Brought:
-    named = {
-        name: tensors.get(f"{index}.{name}") for name in ("counts", "classes", "truth", "declared")
-    }
-    return Brought(SiteFacts(**facts), **named)
+def _read(index: int, facts: Mapping[str, Any], arrays: Mapping[str, Array]) -> Brought:
+    return Brought(SiteFacts(**facts), **{name: arrays.get(f"{index}.{name}") for name in _ARRAYS})

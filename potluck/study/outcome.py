@@ -9,16 +9,24 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from torch import Tensor
-
-from potluck.engines import ServerState
-from potluck.engines.evaluation import Examination, examine
-from potluck.federation import Federation
-from potluck.study.files import read_sealed, read_tensors, write_pair
-from potluck.study.inventory import secret_labels
-from potluck.training import Trained
+from potluck.study.array_files import Array, read_arrays, write_arrays
+from potluck.study.files import read_sealed
 
 STEM = "evaluation"
+
+
+@dataclass(frozen=True, eq=False)
+class Tested:
+    """What the final model does on the test set: an `Examination` (`engines/evaluation.py`).
+
+    Args:
+      confusion:   (K, K) how many samples of the row's class were predicted as the column's.
+      calibration: (BINS, 3) for the predictions whose probability falls into a bin: how many
+                   there are, the sum of these probabilities, how many are right.
+    """
+
+    confusion: Array
+    calibration: Array
 
 
 @dataclass(frozen=True, eq=False)
@@ -32,32 +40,18 @@ class Outcome:
     """
 
     rounds: int
-    test: Examination | None
-    correspondence: Mapping[str, Tensor]
-
-
-def take_outcome(trained: Trained, federation: Federation) -> Outcome:
-    """Examine a trained model.
-
-    Args:
-      trained:    the model and the server's final state.
-      federation: who took part.
-    """
-    test = None
-    if federation.test is not None:
-        inputs, classes = federation.test
-        test = examine(trained.probabilities(inputs), classes.cpu())
-    return Outcome(trained.state.round, test, _correspondences(trained.state, federation))
+    test: Tested | None
+    correspondence: Mapping[str, Array]
 
 
 def write_outcome(folder: Path, outcome: Outcome) -> None:
     """Write an outcome into a run folder."""
     sites = list(outcome.correspondence)
-    tensors = {f"correspondence.{i}": outcome.correspondence[site] for i, site in enumerate(sites)}
+    arrays = {f"correspondence.{i}": outcome.correspondence[site] for i, site in enumerate(sites)}
     if outcome.test is not None:
-        tensors["confusion"] = outcome.test.confusion
-        tensors["calibration"] = outcome.test.calibration
-    write_pair(folder / STEM, tensors, {"rounds": outcome.rounds, "correspondence": sites})
+        arrays["confusion"] = outcome.test.confusion
+        arrays["calibration"] = outcome.test.calibration
+    write_arrays(folder / STEM, arrays, {"rounds": outcome.rounds, "correspondence": sites})
 
 
 def read_outcome(folder: Path) -> Outcome | None:
@@ -66,23 +60,12 @@ def read_outcome(folder: Path) -> Outcome | None:
     if not path.exists():
         return None
     facts = read_sealed(path)
-    tensors = read_tensors(folder / STEM, facts, "cpu")
+    arrays = read_arrays(folder / STEM, facts)
     test = None
-    if "confusion" in tensors:
-        test = Examination(tensors["confusion"], tensors["calibration"])
+    if "confusion" in arrays:
+        test = Tested(arrays["confusion"], arrays["calibration"])
     found = {
-        site: tensors[f"correspondence.{index}"]
+        site: arrays[f"correspondence.{index}"]
         for index, site in enumerate(facts["correspondence"])
     }
     return Outcome(facts["rounds"], test, found)
-
-
-def _correspondences(state: ServerState, federation: Federation) -> dict[str, Tensor]:
-    """What sites that label in another space believe their labels to mean, if the method asks."""
-    found = {}
-    for site in federation.sites:
-        kept = state.sites.get(site.name)
-        matrix = None if kept is None else kept.method.get("correspondence")
-        if matrix is not None and site.view.kind != "exact" and not secret_labels(site):
-            found[site.name] = matrix.float().cpu()
-    return found

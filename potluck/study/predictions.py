@@ -20,6 +20,7 @@ from potluck.study.build import load_test
 from potluck.study.execute import open_run
 from potluck.study.explain import about
 from potluck.study.files import check_writable
+from potluck.study.model_files import load_model, model_facts
 from potluck.study.runfolder import RunFolder
 from potluck.study.sitefile import is_site_file, load_site, read_site_file
 from potluck.training import Trained
@@ -45,7 +46,7 @@ def predict_file(
     """
     check_writable(out, "a CSV file")
     folder = RunFolder.open(run)
-    trained = folder.load_model()
+    trained = load_model(folder)
     inputs, files = read_inputs(folder, data)
     names, probabilities = trained.space, trained.probabilities(inputs)
     if site is not None:
@@ -74,7 +75,7 @@ def evaluate_run(run: Path, site: Path | None) -> tuple[Evaluation, tuple[str, .
       the evaluation, and the names of the labels it is in.
     """
     study, folder = open_run(run)
-    trained = folder.load_model()
+    trained = load_model(folder)
     if site is None:
         test = load_test(study)
         if test is None:
@@ -131,7 +132,7 @@ def read_inputs(folder: RunFolder, data: Path) -> tuple[Tensor, tuple[str, ...] 
     Returns:
       (N, ...) samples, and the name of each one's own file; None where all lie in one.
     """
-    facts = folder.model_facts()
+    facts = model_facts(folder)
     shape, wanted = facts["input_shape"], facts["made"]["columns"]
     columns = files = None
     if data.suffix.lower() in TABLES:
@@ -161,7 +162,7 @@ def read_inputs(folder: RunFolder, data: Path) -> tuple[Tensor, tuple[str, ...] 
 def _check_inputs(
     folder: RunFolder, inputs: Tensor, columns: tuple[str, ...] | None, where: Path
 ) -> None:
-    facts = folder.model_facts()
+    facts = model_facts(folder)
     shape, wanted = tuple(facts["input_shape"]), facts["made"]["columns"]
     if tuple(inputs.shape[1:]) != shape:
         raise PotluckError(

@@ -22,8 +22,8 @@ import torch
 from pydantic import Field, ValidationError
 
 from potluck import __version__
-from potluck.engines import Record
 from potluck.errors import PotluckError
+from potluck.history import Record
 from potluck.study.explain import explain
 from potluck.study.files import writing, written_whole
 from potluck.study.papers import FULL, Experiment, Paper, Place, data_set, learned

@@ -15,27 +15,14 @@ between leaves a record too many, which `truncate_history` takes back; never one
 import hashlib
 import json
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import torch
-
-from potluck.engines import Record, ServerState
 from potluck.errors import PotluckError
-from potluck.labels import LabelSpace
-from potluck.models import build
-from potluck.models.network import Network
-from potluck.study.files import (
-    read_sealed,
-    read_tensors,
-    write_pair,
-    write_sealed,
-    writing,
-    written_whole,
-)
-from potluck.training import Trained
+from potluck.history import Record
+from potluck.study.files import read_sealed, write_sealed, writing, written_whole
 
 
 def hash_of(study: Mapping[str, Any]) -> str:
@@ -49,6 +36,15 @@ def hash_of(study: Mapping[str, Any]) -> str:
     """
     text = _dumped(study, sort_keys=True, separators=(",", ":"))
     return hashlib.sha256(text.encode()).hexdigest()[:16]
+
+
+def finite(value: Any) -> Any:
+    """JSON values with None for every number that is not finite."""
+    if isinstance(value, Mapping):
+        return {key: finite(item) for key, item in value.items()}
+    if isinstance(value, list | tuple):
+        return [finite(item) for item in value]
+    return None if isinstance(value, float) and not math.isfinite(value) else value
 
 
 @dataclass(frozen=True)
@@ -106,9 +102,14 @@ class RunFolder:
         return self.path / "checkpoints"
 
     @property
+    def model(self) -> Path:
+        """Where the final model is, without the endings; see `potluck.study.model_files`."""
+        return self.path / "model"
+
+    @property
     def finished(self) -> bool:
         """Whether the final model is there."""
-        return self._model.with_suffix(".json").exists()
+        return self.model.with_suffix(".json").exists()
 
     def study(self) -> dict[str, Any]:
         """The resolved study."""
@@ -146,84 +147,6 @@ class RunFolder:
         with written_whole(self._history) as temporary:
             temporary.write_text("".join(map(_line, kept)), encoding="ascii")
 
-    def save_model(
-        self,
-        trained: Trained,
-        model: Mapping[str, Any],
-        input_shape: Sequence[int],
-        made: Mapping[str, Any] | None = None,
-    ) -> None:
-        """Write the final model; from then on the run is finished.
-
-        The study itself is not copied into the model's files: who gets the model need not learn
-        which site has which classes.
-
-        Args:
-          trained:     the model, with its label space and the number of rounds.
-          model:       the `name` of the architecture and its options, for `models.build`.
-          input_shape: (C, H, W) of an image or (D,) of a table row.
-          made:        further JSON values that say how it was made, e.g. the method's name.
-        """
-        theta, buffers = trained.state.theta, trained.state.buffers
-        facts = {
-            "classes": list(trained.space),
-            "input_shape": list(input_shape),
-            "model": dict(model),
-            "rounds": trained.state.round,
-            "study_hash": self.study_hash(),
-            "made": _finite(made or {}),
-        }
-        write_pair(self._model, {**trained.network.layout.unflatten(theta), **buffers}, facts)
-
-    def load_model(self, device: torch.device | str = "cpu") -> Trained:
-        """The final model, ready to predict and evaluate, with the run's history.
-
-        Args:
-          device: where it is to run.
-
-        Raises:
-          PotluckError: the run is not finished, or the model's files are damaged.
-        """
-        if not self.finished:
-            raise PotluckError(
-                f"{self.path}: the run has no final model yet (rounds done: "
-                f"{len(self.history())}). Finish it: potluck resume {self.path}"
-            )
-        try:
-            return self._read_model(device)
-        except PotluckError as error:
-            raise PotluckError(
-                f"{error} Or delete {self._model.with_suffix('.json')} and make the model again "
-                f"from the last checkpoint: potluck resume {self.path}"
-            ) from None
-
-    def model_facts(self) -> dict[str, Any]:
-        """What model.json says: classes, input shape, model, rounds, study hash, versions, made."""
-        return read_sealed(self._model.with_suffix(".json"))
-
-    def _read_model(self, device: torch.device | str) -> Trained:
-        facts = self.model_facts()
-        tensors = read_tensors(self._model, facts, device)
-        space = LabelSpace(tuple(facts["classes"]))
-        shape = tuple(facts["input_shape"])
-        network = Network(build(**facts["model"], input_shape=shape, classes=len(space)))
-        layout, (_, buffers) = network.layout, network.initial()
-        built = dict(zip(layout.names, layout.shapes, strict=True))
-        built |= {name: buffer.shape for name, buffer in buffers.items()}
-        found = {name: tensor.shape for name, tensor in tensors.items()}
-        if odd := [name for name in {**built, **found} if built.get(name) != found.get(name)]:
-            raise PotluckError(
-                f"{self._model.with_suffix('.safetensors')}: the tensors are not those of the "
-                f'model that this potluck builds; "{odd[0]}" is the first to differ. Use potluck '
-                f"{facts['potluck']}, which wrote it."
-            )
-        state = ServerState(
-            round=facts["rounds"],
-            theta=layout.flatten(tensors),
-            buffers={name: tensors[name] for name in buffers},
-        )
-        return Trained(space, network, state, self.history())
-
     def _record(self, number: int, line: bytes) -> Record:
         try:
             record = json.loads(line)
@@ -244,10 +167,6 @@ class RunFolder:
     def _history(self) -> Path:
         return self.path / "history.jsonl"
 
-    @property
-    def _model(self) -> Path:
-        return self.path / "model"
-
 
 def _dumped(study: Mapping[str, Any], **style: Any) -> str:
     try:
@@ -260,13 +179,4 @@ def _dumped(study: Mapping[str, Any], **style: Any) -> str:
 
 
 def _line(record: Record) -> str:
-    return json.dumps(_finite(record), allow_nan=False) + "\n"
-
-
-def _finite(value: Any) -> Any:
-    """JSON values with None for every number that is not finite."""
-    if isinstance(value, Mapping):
-        return {key: _finite(item) for key, item in value.items()}
-    if isinstance(value, list | tuple):
-        return [_finite(item) for item in value]
-    return None if isinstance(value, float) and not math.isfinite(value) else value
+    return json.dumps(finite(record), allow_nan=False) + "\n"

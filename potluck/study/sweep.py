@@ -15,8 +15,8 @@ from typing import Any
 
 from pydantic import BaseModel, ConfigDict, Field, PositiveInt, ValidationError
 
-from potluck.engines import Record
 from potluck.errors import PotluckError
+from potluck.history import Record
 from potluck.study.execute import open_run, prepare, resume_run, run_name, run_study
 from potluck.study.explain import about, explain
 from potluck.study.runfolder import RunFolder, hash_of

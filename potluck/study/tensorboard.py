@@ -4,8 +4,8 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
-from potluck.engines import Record
 from potluck.errors import PotluckError
+from potluck.history import Record
 from potluck.study.execute import OnRound
 
 

@@ -11,8 +11,8 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-from potluck.engines import Record
 from potluck.errors import PotluckError
+from potluck.history import Record
 from potluck.study.files import read_sealed
 from potluck.study.presence import Presence, read_presence
 from potluck.study.runfolder import RunFolder

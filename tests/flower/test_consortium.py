@@ -20,6 +20,7 @@ from flwr.supercore.primitives.asymmetric import public_key_to_bytes
 from potluck.flower.keys import make_keys
 from potluck.study.build import prepare
 from potluck.study.execute import run_study
+from potluck.study.model_files import load_model
 from potluck.study.runfolder import RunFolder
 from potluck.study.schema import read_study
 
@@ -127,7 +128,7 @@ def test_it_ends_with_the_bytes_of_the_same_study_in_one_process(consortium, tmp
     settings = ["rounds=2", listed, "run.engine=sequential"]
     study = read_study(consortium.folder / "study.toml", settings)
     run_study(study, prepare(study), tmp_path / "run", lambda record: None)
-    one, two = consortium.run.load_model(), RunFolder.open(tmp_path / "run").load_model()
+    one, two = load_model(consortium.run), load_model(RunFolder.open(tmp_path / "run"))
     assert torch.equal(one.state.theta, two.state.theta)
     for sent, kept in zip(one.history, two.history, strict=True):
         assert sent["test"] == kept["test"]
@@ -139,7 +140,7 @@ def test_the_history_has_bytes_for_every_site_and_no_failures(consortium):
     for record in consortium.run.history():
         assert record["failed"] == {}
         assert record["bytes"].keys() == {"wards", "registry", "hospital"}
-        parameters = 4 * len(consortium.run.load_model().network.layout)
+        parameters = 4 * len(load_model(consortium.run).network.layout)
         assert all(parameters < record["bytes"][site]["up"] for site in ("wards", "registry"))
 
 

@@ -11,12 +11,13 @@ from flwr.app import ArrayRecord, ConfigRecord, Error, Message, RecordDict
 from potluck.errors import PotluckError
 from potluck.flower.memory import Memory
 from potluck.flower.wire import pack, pack_tensors, unpack_tensors
+from potluck.study.model_files import load_model
 from potluck.study.presence import read_presence
 from potluck.study.runfolder import RunFolder
 
 
 def theta(run):
-    return run.load_model().state.theta
+    return load_model(run).state.theta
 
 
 def changed(message: Message, reply: Message, **parts) -> Message:

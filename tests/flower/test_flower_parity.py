@@ -6,6 +6,7 @@ import pytest
 import torch
 from federations import SITES, a_grid, a_study, in_process, over_flower
 
+from potluck.study.model_files import load_model
 from potluck.study.schema import read_study
 
 PAPERS = Path(__file__).parents[2] / "examples" / "papers"
@@ -15,7 +16,7 @@ OTHER_RECORDS = ("seconds", "bytes", "failed", "engine")
 
 
 def assert_same(network, here):
-    one, two = network.load_model(), here.load_model()
+    one, two = load_model(network), load_model(here)
     assert torch.equal(one.state.theta, two.state.theta)
     assert one.state.buffers.keys() == two.state.buffers.keys()
     for name, value in one.state.buffers.items():
@@ -104,5 +105,5 @@ def test_the_history_has_the_bytes_of_every_site_in_every_round(tmp_path):
         # What was counted is most of what was carried, which has the handshake and framing too.
         assert 0 < sum(one["down"] for one in counted) <= down
         assert 0 < sum(one["up"] for one in counted) <= up
-    entries = len(run.load_model().network.layout)
+    entries = len(load_model(run).network.layout)
     assert all(r["bytes"]["clinic"]["down"] >= 4 * entries for r in run.history())

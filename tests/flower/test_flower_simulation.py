@@ -5,6 +5,7 @@ from deployment import BIN, stage
 from federations import SITES, a_study, in_process
 from test_flower_parity import assert_same
 
+from potluck.study.model_files import load_model
 from potluck.study.runfolder import RunFolder
 
 STUDY = """
@@ -44,4 +45,4 @@ def test_the_simulation_runtime_gives_the_same_bytes(tmp_path):
         simulation={"dataset": "digits", "validation": 0.2, "sites": sites},
     )
     assert_same(run, in_process(study, tmp_path / "here"))
-    assert torch.isfinite(run.load_model().state.theta).all()
+    assert torch.isfinite(load_model(run).state.theta).all()

@@ -21,6 +21,7 @@ from inprocess import InProcessGrid
 
 from potluck.flower.keys import make_keys
 from potluck.study.build import load_federation
+from potluck.study.model_files import load_model
 from potluck.study.runfolder import RunFolder
 from potluck.study.schema import read_study
 
@@ -217,8 +218,8 @@ def test_what_was_learned_is_what_those_who_answered_taught_to_the_last_bit(play
 
     federation, columns = load_federation(study)
     grid = InProcessGrid(site_folders(federation, tmp_path / "sites", columns), tamper)
-    oracle = over_flower(study, grid, tmp_path / "run").load_model()
-    assert torch.equal(RunFolder.open(play.run).load_model().state.theta, oracle.state.theta)
+    oracle = load_model(over_flower(study, grid, tmp_path / "run"))
+    assert torch.equal(load_model(RunFolder.open(play.run)).state.theta, oracle.state.theta)
 
 
 def test_the_model_is_within_noise_of_the_undisturbed_one(play, tmp_path):

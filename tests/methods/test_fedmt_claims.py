@@ -1,7 +1,16 @@
 """What FedMT (2024) claims, on digits: the server has one label per class, three sites other ones.
 
-Measured over seeds 0–9 (mean accuracy): Single 0.639, SemiFL 0.754, FedMT (E) 0.785, FedMT (T)
-0.826; with restricted pseudo-labels (E) 0.863, (T) 0.914. The settings were chosen on other seeds.
+Settings were chosen on seeds 100–103: τ = 0.4 and λ2 = 1/4 for FedMT. SemiFL has the same rounds
+and steps and its own best τ, 0.6 (0.766; 0.4: 0.756; 0.2: 0.744; 0.8 and 0.95 were worse in 30
+rounds). Accuracy over seeds 10–19, mean and worst:
+
+    Single  SemiFL  FedMT (E)  FedMT (T)  FedMT (T), restricted pseudo-labels
+    0.620   0.702   0.814      0.918      0.941
+    0.500   0.613   0.667      0.897      0.922
+
+In every one of these seeds each column beats the one before, E beats SemiFL by at least 0.047.
+With 5 labels per class and 300 samples per site, the error of the estimated correspondence falls
+to 0.19–0.23 of its first value in 10 rounds (seeds 10–17), and ends at 0.27–0.55 of that with 40.
 """
 
 from functools import cache
@@ -17,18 +26,18 @@ SEEDS = (0, 1, 2)
 SPACE = pl.LabelSpace.numbered(10)
 # Every site labels in a space of its own: nested, overlapping, nested in another way.
 SPACES = (
-    {"low": list("0123"), "middle": list("456"), "high": list("789")},
-    {"first": list("0123"), "second": list("3456"), "third": list("67890")},
-    {"even": list("02468"), "odd": list("13579")},
+    {"a": list("01"), "b": list("23"), "c": list("45"), "d": list("67"), "e": list("89")},
+    {"a": list("012"), "b": list("234"), "c": list("456"), "d": list("678"), "e": list("890")},
+    {"a": list("05"), "b": list("16"), "c": list("27"), "d": list("38"), "e": list("49")},
 )
-VIEWS = {"weak": "none", "strong": "rotate", "tau": 0.8}
-KNOWN = {"correspondence": "known", "lambda2": 1.0, **VIEWS}
+VIEWS = {"weak": "none", "strong": "rotate"}
+FEDMT = {"tau": 0.4, "lambda2": 0.25, **VIEWS}
 METHODS = {
     "single": Single(),
-    "semifl": SemiFL(**VIEWS),
-    "known": FedMT(**KNOWN),
-    "estimated": FedMT(lambda2=1.0, **VIEWS),
-    "restricted": FedMT(pseudo_labels="restricted", **KNOWN),
+    "semifl": SemiFL(tau=0.6, **VIEWS),
+    "estimated": FedMT(**FEDMT),
+    "known": FedMT(correspondence="known", **FEDMT),
+    "restricted": FedMT(correspondence="known", pseudo_labels="restricted", **FEDMT),
 }
 
 
@@ -64,7 +73,7 @@ def recipe(method, seed: int, rounds: int) -> pl.Recipe:
 
 @cache
 def accuracy(name: str, seed: int) -> float:
-    trained = pl.train(federation(seed, 1, 300), recipe(METHODS[name], seed, 30))
+    trained = pl.train(federation(seed, 1, 450), recipe(METHODS[name], seed, 20))
     return trained.history[-1]["test"]["accuracy"]
 
 
@@ -75,10 +84,9 @@ def mean_accuracy(name: str, seeds=SEEDS) -> float:
 @pytest.mark.parametrize(
     ("better", "worse", "margin"),
     [
-        ("semifl", "single", 0.05),
-        ("estimated", "semifl", 0.01),
-        ("estimated", "single", 0.08),
-        ("known", "estimated", 0.0),
+        ("semifl", "single", 0.04),
+        ("estimated", "semifl", 0.05),
+        ("known", "estimated", 0.03),
     ],
 )
 def test_knowing_more_about_the_sites_labels_helps(better, worse, margin):
@@ -87,7 +95,7 @@ def test_knowing_more_about_the_sites_labels_helps(better, worse, margin):
 
 def test_pseudo_labels_restricted_to_the_sites_own_labels_are_better_than_the_papers():
     seeds = SEEDS[:2]
-    assert mean_accuracy("restricted", seeds) > mean_accuracy("known", seeds) + 0.02
+    assert mean_accuracy("restricted", seeds) > mean_accuracy("known", seeds) + 0.01
 
 
 def errors(seed: int, per_site: int) -> list[float]:
@@ -104,4 +112,4 @@ def test_the_estimated_correspondence_improves_over_rounds_and_with_more_data():
     for seed in SEEDS[:2]:
         few, many = errors(seed, 40), errors(seed, 300)
         assert many[-1] < 0.4 * many[0]
-        assert many[-1] < 0.8 * few[-1]
+        assert many[-1] < 0.7 * few[-1]

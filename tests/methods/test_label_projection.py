@@ -1,7 +1,26 @@
-"""FedMT (2023): projected labels, projected probabilities, and noise in the server's labels."""
+"""FedMT (2023): projected labels, projected probabilities, and noise in the server's labels.
 
-from functools import cache
-from pathlib import Path
+P projects probabilities (`likelihood`, forward correction), L labels (`label-projection`, backward
+correction). Settings were chosen on seeds 100–107; mean accuracies over seeds 10–19:
+
+    nested, the centre averaged in       P 0.847   L 0.816   Single 0.753
+    30 % noise at the server             corrected   not    seeds better
+      P, symmetric                         0.931    0.877      10/10
+      L, pair flips                        0.875    0.817      10/10
+      L, symmetric                         0.887    0.881       4/10     not a claim
+      L, symmetric, no weight decay        0.799    0.877       0/10     not a claim
+
+P and L beat Single in each of the ten seeds, L by 0.013 at least. Weight decay helps L and costs
+P: on seeds 100–103, with 2 labels per class, P 0.871 and L 0.806 without it, 0.839 and 0.839 with
+0.02 (Single 0.779). They agree only with it; presumably L else learns its spread labels by heart.
+Where the server trains last, without weight decay, L is below Single: 0.738 and 0.785.
+
+Symmetric noise leaves the right label the most probable one, so backward correction, whose loss
+is unbounded below, has little to gain: correcting the server's symmetric noise pays for P only.
+P and the last row have 20 labels per class, the other rows of L 40. Pair flips with 20 were
+measured first, on the same ten seeds: 0.822 and 0.790, better in 7; 40 was then chosen on seeds
+100–107, so that row is not wholly fresh.
+"""
 
 import pytest
 import torch
@@ -10,13 +29,18 @@ import potluck as pl
 from potluck.data.makers.noise import flip, pair, symmetric
 from potluck.data.readers.digits import digits
 from potluck.errors import PotluckError
-from potluck.methods import Batch, LabelProjection, Likelihood, LocalModel, Method, SiteData
+from potluck.methods import (
+    Batch,
+    LabelProjection,
+    Likelihood,
+    LocalModel,
+    Method,
+    Single,
+    SiteData,
+)
 from potluck.methods.label_projection import projected_labels
 from potluck.models import build
 from potluck.models.network import Network
-from potluck.study.build import prepare
-from potluck.study.schema import read_study
-from potluck.training import run, start
 
 SPACE = pl.LabelSpace(("a", "b", "c", "d"))
 NESTED = {"x": ["a", "b", "c"], "y": ["d"]}
@@ -72,120 +96,115 @@ def test_views_without_probabilities_of_labels_are_refused():
             recipe.check(pl.Federation.of([site]))
 
 
-# --- both projections on a nested problem with plenty of data ------------------------------------
-
-SEMG = Path(__file__).parents[2] / "examples" / "papers" / "fedmt-2023" / "semg.toml"
-NESTED_SEVERITY = (
-    'simulation.sites.0.view={kind="coarse",mapping={low=["normal","slight"],mid=["mild"],'
-    'high=["moderate","severe"]}}'
-)
-
-
-@cache
-def tremor_accuracy(method: str, seed: int) -> float:
-    """Six clinics of 300 recordings; the server has three of each class."""
-    overrides = [
-        NESTED_SEVERITY,
-        f"method={method}",
-        f"seed={seed}",
-        "simulation.server.per_class=3",
-        "simulation.sites.0.count=6",
-        "simulation.sites.0.samples=300",
-        "local.lr=0.05",
-        "local.batch_size=32",
-        "run.device=cpu",
-    ]
-    study = read_study(SEMG, overrides, scale="small")
-    ready = prepare(study)
-    records = []
-    begun = start(ready.network, ready.recipe, ready.federation, ready.device)
-    run(
-        ready.network,
-        ready.recipe,
-        ready.federation,
-        ready.engine,
-        begun,
-        lambda _, record: records.append(record),
-        evaluate_every=study.rounds,
-    )
-    return records[-1]["test"]["accuracy"]
-
-
-def mean_tremor_accuracy(method: str) -> float:
-    return sum(tremor_accuracy(method, seed) for seed in SEEDS) / len(SEEDS)
-
-
-def test_label_and_probability_projection_agree_on_a_nested_problem_and_beat_single():
-    # Over seeds 0–7: P 0.540, L 0.538, Single 0.464; the smallest advantage of any seed is 0.03.
-    p, projected, single = map(mean_tremor_accuracy, ("likelihood", "label-projection", "single"))
-    assert abs(p - projected) < 0.04
-    assert min(p, projected) > single + 0.03
-
-
-# --- noise in the centre's labels ---------------------------------------------------------------
+# --- what the projections are good for, on digits -----------------------------------------------
 
 DIGITS = pl.LabelSpace.numbered(10)
-COARSE = {"low": list("0123"), "middle": list("456"), "high": list("789")}
+PAIRS = {"a": list("01"), "b": list("23"), "c": list("45"), "d": list("67"), "e": list("89")}
 
 
-def noisy_federation(seed: int, matrix: torch.Tensor, known: bool, where: str) -> pl.Federation:
-    """Two sites with coarse labels; a centre with 20 noisy labels per class."""
+def federation(
+    seed: int, per_class: int, where: str, noise: torch.Tensor, known: bool
+) -> pl.Federation:
+    """Two sites with the pair of each digit; a centre with few, perhaps noisy, labels of digits.
+
+    Args:
+      seed:      of the split and of the noise.
+      per_class: labels of each digit that the centre has.
+      where:     whether the centre is the "server" or one more "site".
+      noise:     (10, 10) P(label | digit) at the centre.
+      known:     whether the centre knows of its noise.
+    """
     data = digits()
     generator = torch.Generator().manual_seed(1000 + seed)
     order = torch.randperm(len(data), generator=generator)
     inputs, classes = data.inputs[order], data.classes[order]
     test, inputs, classes = (inputs[:400], classes[:400]), inputs[400:], classes[400:]
     rank = torch.nn.functional.one_hot(classes).cumsum(0).gather(1, classes[:, None])[:, 0]
-    mine = rank <= 20
-    view = pl.noisy(DIGITS, matrix) if known else pl.exact(DIGITS)
-    observed = flip(classes[mine], matrix, generator)
-    centre = pl.Site.of("centre", inputs[mine], view, observed)
+    mine = rank <= per_class
+    view = pl.noisy(DIGITS, noise) if known else pl.exact(DIGITS)
+    centre = pl.Site.of("centre", inputs[mine], view, flip(classes[mine], noise, generator))
     inputs, classes = inputs[~mine], classes[~mine]
-    view = pl.coarse(DIGITS, COARSE)
+    view = pl.coarse(DIGITS, PAIRS)
+    half = len(classes) // 2
     sites = [
         pl.Site.of(f"site-{s}", inputs[part], view, view.codebook.argmax(0)[classes[part]])
-        for s, part in enumerate((slice(0, 400), slice(400, 800)))
+        for s, part in enumerate((slice(0, half), slice(half, 2 * half)))
     ]
     if where == "server":
         return pl.Federation.of(sites, centre, test)
     return pl.Federation.of([*sites, centre], test=test)
 
 
-def noisy_accuracy(
-    method: Method, matrix: torch.Tensor, known: bool, where: str, steps: int
+def accuracy(
+    problem: pl.Federation, method: Method, seed: int, steps: int, weight_decay: float
 ) -> float:
-    found = []
-    for seed in SEEDS:
-        local = pl.LocalTraining(
-            lr=0.1,
-            optimiser=pl.SGD(momentum=0.9),
-            schedule=pl.Cosine(),
-            steps=steps,
-            batch_size=32,
-        )
-        recipe = pl.Recipe(
-            rounds=20,
-            seed=seed,
-            method=method,
-            local=local,
-            federated=pl.FedAvg(weights="uniform"),
-        )
-        trained = pl.train(noisy_federation(seed, matrix, known, where), recipe)
-        found.append(trained.history[-1]["test"]["accuracy"])
-    return sum(found) / len(found)
+    local = pl.LocalTraining(
+        lr=0.1,
+        optimiser=pl.SGD(momentum=0.9, weight_decay=weight_decay),
+        schedule=pl.Cosine(),
+        steps=steps,
+        batch_size=32,
+    )
+    federated = pl.FedAvg(weights="uniform")
+    recipe = pl.Recipe(rounds=20, seed=seed, method=method, local=local, federated=federated)
+    return pl.train(problem, recipe).history[-1]["test"]["accuracy"]
+
+
+def nested_accuracy(method: Method, seed: int) -> float:
+    problem = federation(seed, 2, "site", torch.eye(10), known=False)
+    return accuracy(problem, method, seed, steps=10, weight_decay=0.02)
+
+
+def test_label_and_probability_projection_agree_on_a_nested_problem_and_beat_single():
+    p, projected, single = (
+        sum(nested_accuracy(method, seed) for seed in SEEDS) / len(SEEDS)
+        for method in (Likelihood(), LabelProjection(), Single())
+    )
+    assert abs(p - projected) < 0.06
+    assert min(p, projected) > single + 0.03
+
+
+def two_centres(seed: int) -> pl.Federation:
+    """The centre of four labels per class as two centres of half its samples each."""
+    problem = federation(seed, 4, "site", torch.eye(10), known=False)
+    *sites, centre = problem.sites
+    halves = [
+        pl.Site.of(f"centre-{i}", centre.inputs[i::2], centre.view, centre.symbols[i::2])
+        for i in range(2)
+    ]
+    return pl.Federation.of([*sites, *halves], test=problem.test)
+
+
+@pytest.mark.parametrize("method", [Likelihood(), LabelProjection()])
+def test_more_than_one_centre_may_have_labels_of_the_target_classes(method):
+    # Over seeds 10–17: P 0.884, L 0.853; with one centre of half the labels 0.848, 0.814.
+    found = [accuracy(two_centres(seed), method, seed, 10, 0.02) for seed in SEEDS[:2]]
+    single = [nested_accuracy(Single(), seed) for seed in SEEDS[:2]]
+    assert sum(found) > sum(single) + 2 * 0.05
 
 
 @pytest.mark.parametrize(
-    ("method", "matrix", "where", "steps", "margin"),
+    ("method", "noise", "per_class", "steps", "weight_decay"),
     [
-        # Over seeds 0–7, corrected and not: 0.880 and 0.832; 0.830 and 0.755.
-        (Likelihood(), symmetric(10, 0.3), "server", 20, 0.02),
-        (LabelProjection(), pair(10, 0.3), "site", 10, 0.03),
+        (Likelihood(), symmetric(10, 0.3), 20, 20, 0.0),
+        (LabelProjection(), pair(10, 0.3), 40, 10, 0.02),
     ],
     ids=["forward", "backward"],
 )
-def test_correcting_for_label_noise_beats_not_doing_so(method, matrix, where, steps, margin):
-    corrected, not_so = (
-        noisy_accuracy(method, matrix, known, where, steps) for known in (True, False)
-    )
-    assert corrected > not_so + margin
+def test_correcting_for_noise_in_the_servers_labels_beats_not_doing_so(
+    method, noise, per_class, steps, weight_decay
+):
+    def mean(known: bool) -> float:
+        found = [
+            accuracy(
+                federation(seed, per_class, "server", noise, known),
+                method,
+                seed,
+                steps,
+                weight_decay,
+            )
+            for seed in SEEDS
+        ]
+        return sum(found) / len(found)
+
+    assert mean(known=True) > mean(known=False) + 0.02

@@ -12,9 +12,11 @@ from potluck.federation import Federation, Site
 from potluck.labels import LabelSpace, candidates, coarse, exact, noisy, unlabeled
 from potluck.models import build
 from potluck.models.network import Network
-from potluck.study.inventory import take_inventory, write_inventory
-from potluck.study.outcome import Outcome, write_outcome
+from potluck.study.inventory import write_inventory
+from potluck.study.model_files import save_model
+from potluck.study.outcome import Outcome, Tested, write_outcome
 from potluck.study.runfolder import RunFolder, hash_of
+from potluck.study.stocktaking import take_inventory
 from potluck.training import Trained
 
 SAMPLES = 60
@@ -142,13 +144,17 @@ def _finish(
     scores = torch.randn(len(truth), count, generator=generator)
     scores[torch.arange(len(truth)), truth] += 4
     estimated = {
-        site.name: (site.view.codebook.float() + 0.05).div(1 + 0.05 * len(site.view.codebook))
+        site.name: (site.view.codebook.float() + 0.05)
+        .div(1 + 0.05 * len(site.view.codebook))
+        .numpy()
         for site in federation.sites
         if site.view.kind == "coarse"
     }
-    write_outcome(folder.path, Outcome(rounds, examine(scores.softmax(1), truth), estimated))
+    found = examine(scores.softmax(1), truth)
+    test = Tested(found.confusion.numpy(), found.calibration.numpy())
+    write_outcome(folder.path, Outcome(rounds, test, estimated))
     network = Network(build("linear", (4,), count))
     state = ServerState(rounds, *network.initial())
     trained = Trained(federation.space, network, state, folder.history())
     made = {"columns": None}
-    folder.save_model(trained, model={"name": "linear"}, input_shape=(4,), made=made)
+    save_model(folder, trained, model={"name": "linear"}, input_shape=(4,), made=made)

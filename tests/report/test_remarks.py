@@ -3,8 +3,8 @@
 import json
 from dataclasses import replace
 
+import numpy as np
 import pytest
-import torch
 from synthetic_runs import synthetic_run
 
 from potluck.report.remarks import remarks
@@ -44,7 +44,7 @@ def test_classes_that_are_weak_or_never_predicted_are_named(run):
         record["test"]["per_class"] = [0.9, 0.9, 0.9, 0.1]
 
     outcome = read_outcome(run.path)
-    confusion = torch.tensor([[5, 0, 1, 0], [0, 5, 0, 0], [0, 1, 5, 0], [1, 2, 2, 0]])
+    confusion = np.array([[5, 0, 1, 0], [0, 5, 0, 0], [0, 1, 5, 0], [1, 2, 2, 0]])
     test = replace(outcome.test, confusion=confusion)
     said = remarks(replace(changed(run, weak), outcome=replace(outcome, test=test)))
     assert "Never predicted: class 3." in said
@@ -90,7 +90,7 @@ def test_sites_without_use_for_their_labels_are_named(tmp_path):
 def test_an_estimate_that_contradicts_the_declared_mapping_is_named(run):
     outcome = read_outcome(run.path)
     (site,) = outcome.correspondence
-    swapped = run.brought[site].declared.clone()[[1, 0]]
+    swapped = run.brought[site].declared[[1, 0]]
     (said,) = remarks(replace(run, outcome=replace(outcome, correspondence={site: swapped})))
     assert (
         f'"{site}": samples of class "class 0" mostly have the label "group 1" by the estimate '

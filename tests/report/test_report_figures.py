@@ -12,7 +12,7 @@ from synthetic_runs import synthetic_run
 from potluck.report.figures import FIGURES
 from potluck.report.figures.lines import median
 from potluck.report.run import read_run
-from potluck.report.style import arranged, house_style
+from potluck.report.style import arranged, house_style, name_rows, new_figure
 from potluck.study.inventory import Brought
 
 SMALLEST = 6.5
@@ -33,7 +33,8 @@ def boxes(figure):
     found = []
     for axes in figure.axes:
         labels = [*axes.get_xticklabels(), *axes.get_yticklabels()]
-        texts = {id(t): t for t in [*axes.texts, *labels, axes.title, axes._left_title]}
+        names = [axes.title, axes._left_title, axes.xaxis.label, axes.yaxis.label]
+        texts = {id(t): t for t in [*axes.texts, *labels, *names]}
         for text in texts.values():
             inside = text not in labels or _shown(axes, text)
             if isinstance(text, Text) and text.get_visible() and text.get_text() and inside:
@@ -49,11 +50,16 @@ def _shown(axes, label):
     return low <= (x if horizontal else y) <= high
 
 
-@pytest.mark.parametrize("name", [name for name in FIGURES if name != "method-numbers"])
-def test_no_text_lies_on_another_with_80_sites_and_100_classes(large, name):
+@pytest.fixture(scope="module", params=[name for name in FIGURES if name != "method-numbers"])
+def drawn(request, large):
+    """Every figure, arranged, and where its texts are."""
     with house_style():
-        figure = arranged(FIGURES[name](large).figure)
-        placed = boxes(figure)
+        figure = arranged(FIGURES[request.param](large).figure)
+        return figure, boxes(figure)
+
+
+def test_no_text_lies_on_another_with_80_sites_and_100_classes(drawn):
+    _, placed = drawn
     assert placed
     for text, _ in placed:
         assert text.get_fontsize() >= SMALLEST, text.get_text()
@@ -65,15 +71,23 @@ def test_no_text_lies_on_another_with_80_sites_and_100_classes(large, name):
             assert not over or apart, f"{one.get_text()} lies on {other.get_text()}"
 
 
-def test_nothing_is_drawn_beyond_the_edges(large):
+def test_nothing_is_drawn_beyond_the_edges(drawn):
+    figure, placed = drawn
+    for text, box in placed:
+        assert box.x0 > -1, text.get_text()
+        assert box.y0 > -1, text.get_text()
+        assert box.x1 < figure.bbox.width + 1, text.get_text()
+        assert box.y1 < figure.bbox.height + 1, text.get_text()
+
+
+def test_room_is_made_for_the_widest_name_not_for_the_one_with_most_letters():
+    names = ["jl", "mmmmmmmmmm", "iiiiiiiiiiii"]
     with house_style():
-        figure = arranged(FIGURES["brought"](large).figure)
-        width, height = figure.bbox.width, figure.bbox.height
-        for text, box in boxes(figure):
-            assert box.x0 > -1, text.get_text()
-            assert box.y0 > -1, text.get_text()
-            assert box.x1 < width + 1, text.get_text()
-            assert box.y1 < height + 1, text.get_text()
+        figure = new_figure(2)
+        name_rows(figure.subplots(), names)
+        placed = boxes(arranged(figure))
+    left = {text.get_text(): box.x0 for text, box in placed if text.get_text() in names}
+    assert 0 < left["mmmmmmmmmm"] < left["iiiiiiiiiiii"]
 
 
 def test_rows_of_names_go_from_top_to_bottom(large):

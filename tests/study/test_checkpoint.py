@@ -16,7 +16,7 @@ from potluck.engines import ServerState
 from potluck.errors import PotluckError
 from potluck.messages import SiteState
 from potluck.study.checkpoint import Writer, available, load, save
-from potluck.study.files import write_pair
+from potluck.study.tensor_files import write_tensors
 
 HASH = "0123456789abcdef"
 DTYPES = [
@@ -397,7 +397,9 @@ def test_a_missing_tensor(tmp_path: Path) -> None:
         tensors = safetensors.torch.load_file(path.with_suffix(".safetensors"))
         del tensors["federated/control"]
         own = ("format", "potluck", "torch", "bytes", "sha256", "seal")
-        write_pair(path.with_suffix(""), tensors, {k: v for k, v in facts.items() if k not in own})
+        write_tensors(
+            path.with_suffix(""), tensors, {k: v for k, v in facts.items() if k not in own}
+        )
 
     message = damaged(forge, tmp_path)
     assert 'round-000012.safetensors: the tensor "federated/control" is missing' in message

@@ -18,6 +18,7 @@ from potluck.models import build
 from potluck.study.build import prepare
 from potluck.study.execute import run_study
 from potluck.study.exporting import export_run
+from potluck.study.model_files import load_model
 from potluck.study.runfolder import RunFolder
 from potluck.study.schema import parse_study
 
@@ -69,7 +70,7 @@ def predicted(path: Path, inputs: torch.Tensor) -> tuple[np.ndarray, np.ndarray]
 
 def test_onnx_predicts_raw_images_as_the_run_does(place, exported):
     assert exported == place / "run" / "model.onnx"
-    trained = RunFolder.open(place / "run").load_model()
+    trained = load_model(RunFolder.open(place / "run"))
     for count in (1, 50):  # another size of batch than it was exported with
         inputs = digits().inputs[:count]
         assert inputs.dtype == torch.uint8
@@ -94,7 +95,7 @@ def test_a_model_for_a_site_predicts_its_own_labels(place):
     assert json.loads(extra["potluck.json"])["labels"] == ["low", "high"]
     inputs = digits().inputs[:30]
     probabilities, labels = module(inputs)
-    classes = RunFolder.open(place / "run").load_model().probabilities(inputs)
+    classes = load_model(RunFolder.open(place / "run")).probabilities(inputs)
     expected = torch.stack([classes[:, :5].sum(1), classes[:, 5:].sum(1)], 1)
     torch.testing.assert_close(probabilities, expected)
     assert torch.equal(labels, expected.argmax(1))

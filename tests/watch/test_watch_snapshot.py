@@ -7,8 +7,9 @@ import pytest
 from watched_runs import record, recorded, study
 
 from potluck.study.build import load_federation
-from potluck.study.inventory import take_inventory, write_inventory
+from potluck.study.inventory import write_inventory
 from potluck.study.presence import Presence, write_presence
+from potluck.study.stocktaking import take_inventory
 from potluck.watch.snapshot import Watched
 
 

@@ -11,7 +11,7 @@ def calibration(run: Run) -> Picture | None:
     """Accuracy against confidence, and how often each confidence occurs."""
     if run.outcome is None or run.outcome.test is None:
         return None
-    bins = run.outcome.test.calibration.numpy()
+    bins = run.outcome.test.calibration
     used = bins[:, 0] > 0
     counts = bins[used, 0]
     confidence, accuracy = bins[used, 1] / counts, bins[used, 2] / counts

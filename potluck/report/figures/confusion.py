@@ -17,7 +17,7 @@ def confusion(run: Run) -> Picture | None:
     """A heat map of the predicted classes of each true class."""
     if run.outcome is None or run.outcome.test is None:
         return None
-    counts = run.outcome.test.confusion.numpy()
+    counts = run.outcome.test.confusion
     shares = counts / np.maximum(counts.sum(1, keepdims=True), 1)
     size = len(counts)
     side = 7.0 if size > ALL_NUMBERS else 2.2 + 0.38 * size
@@ -37,7 +37,6 @@ def confusion(run: Run) -> Picture | None:
     name_ticks(axes, "y", run.classes)
     axes.set(xlabel="predicted class", ylabel="true class")
     figure.colorbar(image, ax=axes, label="% of the true class", shrink=0.7)
-    figure.draw_without_rendering()  # the layout makes room for labels only where names are drawn
     right = counts.trace() / max(counts.sum(), 1)
     return Picture(
         "Confusion matrix",

@@ -52,9 +52,9 @@ def spaces(run: Run) -> list[Space]:
         own = run.brought.get(site)
         if own is None or own.declared is None or own.facts.symbols is None:
             continue
-        declared, symbols = own.declared.double().numpy(), tuple(own.facts.symbols)
+        declared, symbols = own.declared.astype(np.float64), tuple(own.facts.symbols)
         space = found.setdefault((symbols, declared.tobytes()), Space(symbols, declared, {}))
-        space.estimates[site] = estimate.double().numpy()
+        space.estimates[site] = estimate.astype(np.float64)
     return [
         space
         for space in found.values()

@@ -8,7 +8,7 @@ from matplotlib.collections import LineCollection
 from numpy.typing import NDArray
 
 from potluck.report.run import Numbers
-from potluck.report.style import BLUE, COLOURS, INK, MUTED
+from potluck.report.style import BLUE, COLOURS, INK, MUTED, legend_below
 
 FEW = len(COLOURS)
 
@@ -44,7 +44,7 @@ def draw_sites(
     ):
         label = f"{word} at the end: {shortened(names[s])}"
         _curve(axes, rounds, values[s], color=INK, linewidth=1.1, linestyle=style, label=label)
-    axes.legend(loc="upper left", bbox_to_anchor=(-0.02, -0.2), borderpad=0, fontsize=7)
+    legend_below(axes, size=7)
 
 
 def median(values: Numbers) -> Numbers:

@@ -2,11 +2,19 @@
 
 from typing import Any
 
-from potluck.engines.validation import best_round
+from potluck.history import best_round
 from potluck.report.figures.lines import median
 from potluck.report.picture import Picture
 from potluck.report.run import Numbers, Run
-from potluck.report.style import BLUE, GREEN, MUTED, VERMILLION, new_figure, round_axis
+from potluck.report.style import (
+    BLUE,
+    GREEN,
+    MUTED,
+    VERMILLION,
+    legend_below,
+    new_figure,
+    round_axis,
+)
 
 
 def progress(run: Run) -> Picture | None:
@@ -42,7 +50,7 @@ def progress(run: Run) -> Picture | None:
     right.set(title="Loss", ylabel="loss")
     round_axis(right)
     for axes in (left, right):
-        axes.legend(loc="upper left", bbox_to_anchor=(-0.02, -0.2), ncols=3, borderpad=0)
+        legend_below(axes, columns=3)
         axes.set_xlim(0.5 if len(run.rounds) == 1 else run.rounds[0], run.rounds[-1])
     return Picture(
         "Accuracy and loss over the rounds",
