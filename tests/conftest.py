@@ -20,15 +20,20 @@ settings.load_profile("potluck")
 SLOW = (
     "test_network_faults.py",
     "test_consortium.py",
+    "test_flower_simulation.py",
     "test_fedpll_claims.py",
     "test_fedul_claims.py",
     "test_private_claims.py",
     "test_potluck_claims.py",
-    "test_fedmt_claims.py",
-    "test_label_projection.py",
     "test_docs_pages.py",
-    "test_stacked_methods.py",
+    "test_fedmt_claims.py",
+    "test_cli.py",
+    "test_label_projection.py",
+    "test_results_cli.py",
+    "test_training.py",
     "test_stacked.py",
+    "test_broken_input.py",
+    "test_readme_own_tables.py",
 )
 """Files that take longest: first, so that no worker is left with one when the others are done."""
 

@@ -12,6 +12,7 @@ from pathlib import Path
 from potluck.methods.fedmt import estimated_view
 from potluck.study import checkpoint
 from potluck.study.build import load_federation
+from potluck.study.model_files import load_model
 from potluck.study.runfolder import RunFolder
 from potluck.study.schema import read_study
 
@@ -22,7 +23,7 @@ def main(run: Path) -> None:
     federation, _ = load_federation(read_study(run / "study.json"))
     assert federation.test is not None
     inputs, classes = federation.test
-    trained = folder.load_model()
+    trained = load_model(folder)
     state = checkpoint.load(folder.checkpoints, folder.study_hash())
     for site in federation.sites:
         if site.name not in state.sites:
