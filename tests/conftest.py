@@ -1,6 +1,7 @@
 """Settings shared by all tests: one thread, so that results and timings do not depend on cores."""
 
 import os
+import signal
 
 os.environ.setdefault("OMP_NUM_THREADS", "1")
 
@@ -8,6 +9,8 @@ import torch
 from hypothesis import HealthCheck, settings
 
 torch.set_num_threads(1)
+# A suite that is started in the background ignores Ctrl-C, and so would all that it starts.
+signal.signal(signal.SIGINT, signal.default_int_handler)
 settings.register_profile(
     "potluck",
     deadline=None,
