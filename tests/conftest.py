@@ -22,12 +22,12 @@ settings.load_profile("potluck")
 
 SLOW = (
     "test_network_faults.py",
-    "test_consortium.py",
-    "test_flower_simulation.py",
     "test_fedpll_claims.py",
     "test_fedul_claims.py",
+    "test_consortium.py",
     "test_private_claims.py",
     "test_potluck_claims.py",
+    "test_flower_simulation.py",
     "test_docs_pages.py",
     "test_fedmt_claims.py",
     "test_cli.py",
@@ -38,7 +38,8 @@ SLOW = (
     "test_broken_input.py",
     "test_readme_own_tables.py",
 )
-"""Files that take longest: first, so that no worker is left with one when the others are done."""
+"""Files that take longest: first, so that no worker is left with one when the others are done.
+Those that mostly wait, for networks, lie between those that compute, so that cores are not idle."""
 
 
 def pytest_collection_modifyitems(items):
