@@ -80,49 +80,18 @@ __all__ = [
     "unlabeled",
 ]
 
-_HOMES = {
-    "engines": ("Recipe",),
-    "errors": ("PotluckError",),
-    "federated": (
-        "FedAdagrad",
-        "FedAdam",
-        "FedAvg",
-        "FedAvgM",
-        "FedBN",
-        "FedNova",
-        "FedProx",
-        "FedYogi",
-        "Scaffold",
-    ),
-    "federation": ("Federation", "Site"),
-    "labels": (
-        "LabelSpace",
-        "LabelView",
-        "bags",
-        "candidate_mask",
-        "candidates",
-        "coarse",
-        "exact",
-        "identifiability",
-        "noisy",
-        "private_subset",
-        "subset",
-        "unlabeled",
-    ),
-    "local": ("SGD", "Adam", "AdamW", "Constant", "Cosine", "LocalTraining", "Step"),
-    "methods": ("Likelihood",),
-    "training": ("Trained", "train"),
-}
-"""The room that each public name lives in."""
+_ROOMS = ("errors", "labels", "local", "federation", "federated", "methods", "engines", "training")
 
 
 def __getattr__(name: str) -> object:
-    """A public name, from its room; it is then an ordinary attribute."""
-    for room, names in _HOMES.items():
-        if name in names:
-            value: object = getattr(import_module(f"potluck.{room}"), name)
-            globals()[name] = value
-            return value
+    """A public name, from the room that has it; it is then an ordinary attribute."""
+    if name in __all__:
+        for room in _ROOMS:
+            module = import_module(f"potluck.{room}")
+            if hasattr(module, name):
+                value: object = getattr(module, name)
+                globals()[name] = value
+                return value
     raise AttributeError(f"module 'potluck' has no attribute {name!r}")
 
 

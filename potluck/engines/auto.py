@@ -22,7 +22,7 @@ from potluck.models.network import Network
 SMALL = 3_000_000
 """Parameters up to which several sites share one stream of a GPU."""
 
-# What two cores of a CPU were measured to do (benchmarks/PERFORMANCE.md).
+# About what two cores of a CPU do, from trials with the models of benchmarks/models.py.
 COMPILING = 30.0  # seconds to compile
 CALLS = 1.5e-3  # seconds that a compiled step saves by calling fewer operations
 ARITHMETIC = 3e10  # floating-point operations in a second
