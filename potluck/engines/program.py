@@ -319,7 +319,8 @@ def _step_of(
     """`step` for one site, as a pure function of trees of tensors, vectors in parts."""
 
     def one(fixed: Tree, moving: Tree, batch: Tree, lr: Tensor) -> tuple[Tree, Tensor]:
-        before = {**in_one(moving), "buffers": each(Tensor.clone, moving["buffers"])}
+        whole = in_one(moving)
+        before = {**whole, "buffers": each(Tensor.clone, whole["buffers"])}
         here = as_fixed(sample, fixed, lr)
         moved, loss = step(here, Moving(**before), Batch(**batch), functional)
         return in_parts(moving_tree(moved), sizes), loss

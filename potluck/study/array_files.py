@@ -6,10 +6,8 @@ from typing import Any
 
 import safetensors.numpy
 from numpy.typing import NDArray
-from safetensors import SafetensorError
 
-from potluck.errors import PotluckError
-from potluck.study.files import RESTORE, read_pair, write_pair
+from potluck.study.files import read_pair, write_pair
 
 Array = NDArray[Any]
 
@@ -35,9 +33,4 @@ def read_arrays(stem: Path, facts: Mapping[str, Any]) -> dict[str, Array]:
     Raises:
       PotluckError: the file is not the one that the JSON vouches for.
     """
-    data = read_pair(stem, facts)
-    try:
-        return safetensors.numpy.load(data)
-    except SafetensorError as error:
-        path = stem.with_suffix(".safetensors")
-        raise PotluckError(f"{path}: not a safetensors file ({error}). {RESTORE}") from None
+    return read_pair(stem, facts, safetensors.numpy.load)

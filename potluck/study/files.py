@@ -8,14 +8,18 @@ Here the numbers are bytes; `array_files.py` and `tensor_files.py` know what the
 import hashlib
 import json
 import os
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from importlib.metadata import version
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
+
+from safetensors import SafetensorError
 
 from potluck import __version__
 from potluck.errors import PotluckError
+
+Loaded = TypeVar("Loaded")
 
 FORMAT = 1
 """Version of the files in a run folder; higher ones are refused."""
@@ -44,12 +48,13 @@ def write_pair(stem: Path, data: bytes, facts: Mapping[str, Any]) -> None:
     write_sealed(path, {**facts, "bytes": len(data), "sha256": digest})
 
 
-def read_pair(stem: Path, facts: Mapping[str, Any]) -> bytes:
-    """Read the bytes of a pair.
+def read_pair(stem: Path, facts: Mapping[str, Any], load: Callable[[bytes], Loaded]) -> Loaded:
+    """Read what a pair holds.
 
     Args:
       stem:  the path of both files without their endings.
       facts: what the JSON says, from `read_sealed`.
+      load:  what the bytes of a safetensors file mean.
 
     Raises:
       PotluckError: the file is not the one that the JSON vouches for.
@@ -65,7 +70,10 @@ def read_pair(stem: Path, facts: Mapping[str, Any]) -> bytes:
         raise PotluckError(
             f"{path}: its bytes have changed since it was written (SHA-256 differs). {RESTORE}"
         )
-    return data
+    try:
+        return load(data)
+    except SafetensorError as error:
+        raise PotluckError(f"{path}: not a safetensors file ({error}). {RESTORE}") from None
 
 
 def write_sealed(path: Path, facts: Mapping[str, Any]) -> None:

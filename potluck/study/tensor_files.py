@@ -6,12 +6,10 @@ from typing import Any
 
 import safetensors.torch
 import torch
-from safetensors import SafetensorError
 from torch import Tensor
 
-from potluck.errors import PotluckError
 from potluck.messages import Tensors
-from potluck.study.files import RESTORE, read_pair, write_pair
+from potluck.study.files import read_pair, write_pair
 
 
 def write_tensors(stem: Path, tensors: Tensors, facts: Mapping[str, Any]) -> None:
@@ -46,11 +44,6 @@ def read_tensors(
     Raises:
       PotluckError: the file is not the one that the JSON vouches for.
     """
-    data = read_pair(stem, facts)
-    try:
-        tensors = safetensors.torch.load(data)
-    except SafetensorError as error:
-        path = stem.with_suffix(".safetensors")
-        raise PotluckError(f"{path}: not a safetensors file ({error}). {RESTORE}") from None
+    tensors = read_pair(stem, facts, safetensors.torch.load)
     # In memory that torch allocated: results of vectorised code may depend on the alignment.
     return {name: tensor.to(device, copy=True) for name, tensor in tensors.items()}
