@@ -77,7 +77,7 @@ class Federation:
       server: data that the server itself holds, if any; a site like any other.
       test:   (inputs, (N,) classes) that the server evaluates on, if any.
       validation: samples that sites keep out of training to choose the best round by: sites
-              again, with the names and views of those that they belong to.
+              again, with the names of those that they belong to, and their views or exact ones.
     """
 
     space: LabelSpace

@@ -48,7 +48,8 @@ def compare(
     metric: Annotated[
         str,
         typer.Option(
-            help="accuracy, validated, error, loss, worst-class, correspondence-error or seconds."
+            help="accuracy, validated, error, validated-error, loss, worst-class, "
+            "correspondence-error or seconds."
         ),
     ] = "accuracy",
     x: Annotated[
@@ -157,8 +158,11 @@ def reproduce(
     ] = "full",
     seeds: Annotated[
         int | None,
-        typer.Option(min=1, help="How many seeds, from 0 on; the paper's number when left out."),
+        typer.Option(min=1, help="How many seeds; the paper's number when left out."),
     ] = None,
+    first_seed: Annotated[
+        int, typer.Option(min=0, help="The first seed; --seeds 1 --first-seed 2 is seed 2 alone.")
+    ] = 0,
     path: Annotated[
         Path | None,
         typer.Option(
@@ -192,6 +196,10 @@ def reproduce(
     The results of each finished run are kept at once, as JSON: give the same command again to go
     on, or more seeds to train only what is new. Runs that tables share are trained once.
 
+    To share the work, give each process or machine other seeds and a --results folder of its own.
+    Then put all their files into one folder, under different names, and give the command for all
+    seeds: it trains nothing and writes the whole table, after which the copies can go.
+
     Example: potluck reproduce fedul table-1-mnist-iid --seeds 3 --path data
     """
     from potluck.report.reproduction import page as page_of
@@ -202,7 +210,8 @@ def reproduce(
 
     papers, results = default_folders(papers, results)
     if paper is not None and page is None:
-        _reproduce(papers, results, runs, paper, experiment, scale, seeds, override or [], path)
+        wanted = (seeds, first_seed)
+        _reproduce(papers, results, runs, paper, experiment, scale, wanted, override or [], path)
         return
     everything = [read_paper(papers, name) for name in paper_names(papers)]
     if page is None:
@@ -221,7 +230,7 @@ def _reproduce(
     paper: str,
     experiment: str | None,
     scale: str,
-    seeds: int | None,
+    seeds: tuple[int | None, int],
     overrides: list[str],
     data: Path | None,
 ) -> None:
@@ -239,11 +248,12 @@ def _reproduce(
 
     chosen = read_paper(papers, paper)
     wanted = chosen.content.experiments if experiment is None else [chosen.experiment(experiment)]
-    numbers = None if seeds is None else range(seeds)
-    plans = [
-        with_earlier_seeds(plan(chosen, one, scale, numbers, overrides, data), results)
-        for one in wanted
-    ]
+    count, first = seeds
+    plans = []
+    for one in wanted:
+        numbers = range(first, first + (count or chosen.seeds(one)))
+        planned = plan(chosen, one, scale, numbers, overrides, data)
+        plans.append(with_earlier_seeds(planned, results, data))
     check_data(plans)
     failed = []
     for planned in plans:

@@ -23,7 +23,7 @@ from torch import Tensor
 from potluck.errors import PotluckError
 from potluck.federation import Site
 from potluck.flower.declaration import Declaration
-from potluck.labels import LabelSpace, LabelView, private_subset
+from potluck.labels import LabelSpace, LabelView, exact, private_subset
 from potluck.messages import SiteState, Tensors
 from potluck.methods import SiteData
 from potluck.study.files import read_sealed, writing, written_whole
@@ -67,14 +67,16 @@ class Memory:
             "normaliser": view.normaliser,
             "prior": view.prior,
         }
-        if holding.validation is not None:
-            tensors |= _samples("validation.", secluded(holding.validation))
-        aside = 0 if holding.validation is None else len(holding.validation)
+        kept = holding.validation
+        if kept is not None:
+            tensors |= _samples("validation.", secluded(kept))
+        aside = 0 if kept is None else len(kept)
         facts = {
             "declared": Declaration.of(site, holding.columns, aside).facts(),
             "name": site.name,
             "kind": view.kind,
             "private": view.private,
+            "exact_validation": kept is not None and kept.view.kind == "exact",
             "classes": list(view.space),
             "symbols": list(view.symbols),
             "columns": None if holding.columns is None else list(holding.columns),
@@ -111,7 +113,8 @@ class Memory:
         )
         validation = None
         if "validation.inputs" in tensors:
-            validation = _site(facts["name"], "validation.", tensors, view)
+            own = exact(view.space) if facts["exact_validation"] else view
+            validation = _site(facts["name"], "validation.", tensors, own)
         columns = None if facts["columns"] is None else tuple(facts["columns"])
         return Holding(_site(facts["name"], "", tensors, view), columns, validation)
 

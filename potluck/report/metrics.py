@@ -51,6 +51,11 @@ def _error(history: Sequence[Record]) -> float | None:
     return None if accuracy is None else 1 - accuracy
 
 
+def _validated_error(history: Sequence[Record]) -> float | None:
+    accuracy = _validated(history)
+    return None if accuracy is None else 1 - accuracy
+
+
 def _worst(history: Sequence[Record]) -> float | None:
     test = _test(history)
     known = [] if test is None else [value for value in test["per_class"] if value is not None]
@@ -74,6 +79,9 @@ METRICS = {
     "accuracy": Metric("test accuracy in %", 100, True, _accuracy),
     "validated": Metric("test accuracy in %, best round in validation", 100, True, _validated),
     "error": Metric("test error in %", 100, False, _error),
+    "validated-error": Metric(
+        "test error in %, best round in validation", 100, False, _validated_error
+    ),
     "loss": Metric("test loss", 1, False, _loss, digits=3),
     "worst-class": Metric("accuracy of the worst class in %", 100, True, _worst),
     "correspondence-error": Metric(

@@ -25,7 +25,7 @@ FILE = "reproduce.toml"
 FULL = "full"
 """The scale of the paper; every other one is a [scales.NAME] table of the study files."""
 
-Metric = Literal["accuracy", "validated", "error", "correspondence-error"]
+Metric = Literal["accuracy", "validated", "error", "validated-error", "correspondence-error"]
 Place = tuple[str, str]
 """A cell: its row and its column."""
 

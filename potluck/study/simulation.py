@@ -13,6 +13,7 @@ from pydantic import (
     NonNegativeFloat,
     PositiveInt,
     field_validator,
+    model_validator,
 )
 from torch import Tensor
 
@@ -359,7 +360,9 @@ class Simulation(BaseModel):
     `partition_by` names a grouping of the classes that the partition sees instead of the classes.
     reveal = true tells every site the true classes: the upper bound of all methods.
     `validation` is the share of each site's samples that it keeps out of training, to choose the
-    best round by.
+    best round by. They have the site's own kind of labels, and each site predicts those;
+    validation_labels = "exact" sets them aside before labels are weakened and gives them their
+    true classes, as where labels of sets or groups are cheap and a few samples are labelled well.
     """
 
     model_config = ConfigDict(extra="forbid", frozen=True)
@@ -371,6 +374,7 @@ class Simulation(BaseModel):
     partition_by: str | None = None
     reveal: bool = False
     validation: Share = 0.0
+    validation_labels: Literal["own", "exact"] = "own"
     sites: Annotated[list[SimulatedSites], Field(min_length=1)]
     server: SimulatedServer | None = None
 
@@ -385,6 +389,24 @@ class Simulation(BaseModel):
     @classmethod
     def _known_partition(cls, given: Any) -> dict[str, Any]:
         return complete("simulation.partition", "partition", PARTITIONS, given, "iid")
+
+    @model_validator(mode="after")
+    def _exact_validation(self) -> "Simulation":
+        if self.validation_labels == "own":
+            return self
+        if not self.validation:
+            raise PotluckError(
+                'simulation.validation_labels is "exact", but simulation.validation keeps no '
+                "samples aside; give it a share, e.g. 0.2, or leave validation_labels out."
+            )
+        for group in self.sites:
+            if isinstance(group.view, SimulatedSubset):
+                raise PotluckError(
+                    f'simulation.validation_labels is "exact", but "{group.name}" has a subset '
+                    "view: its labels are exact among its own classes, and it has no samples of "
+                    "others. Leave validation_labels out."
+                )
+        return self
 
 
 def simulate(simulation: Simulation, seed: int, folder: Path) -> Federation:
@@ -420,14 +442,11 @@ def simulate(simulation: Simulation, seed: int, folder: Path) -> Federation:
         )
     parts = split.indices if isinstance(split, LabelSubsets) else split
     held = split.subsets if isinstance(split, LabelSubsets) else _present(rest, parts)
-    sites = [
-        _site(name, group, rest.subset(part), mine, setting)
-        for name, group, part, mine in zip(names, groups, parts, held, strict=True)
-    ]
-    aside: list[Site] = []
-    if simulation.validation:
-        divided = [_divided(site, simulation.validation, seed) for site in sites]
-        sites, aside = map(list, zip(*divided, strict=True))
+    sites, aside = [], []
+    for name, group, part, mine in zip(names, groups, parts, held, strict=True):
+        site, kept = _site(name, group, rest.subset(part), mine, setting, simulation)
+        sites.append(site)
+        aside += kept
     federation = Federation.of(sites, server, (test.inputs, test.classes), aside)
     return federation.revealed() if simulation.reveal else federation
 
@@ -477,7 +496,9 @@ def _site(
     data: Dataset,
     held: Tensor,
     setting: Setting,
-) -> Site:
+    simulation: Simulation,
+) -> tuple[Site, list[Site]]:
+    """A site as it trains, and what it keeps for validation: one site again, or none."""
     generator = stream(setting.seed, name, "labels")
     if group.samples is not None and group.samples < len(data):
         data = data.subset(torch.randperm(len(data), generator=generator)[: group.samples])
@@ -485,7 +506,17 @@ def _site(
         order = torch.randperm(len(data), generator=generator)
         data = data.subset(order[_rank_in_class(data.classes[order]) < group.per_class])
     classes = tuple(setting.space.names[k] for k in held.nonzero().flatten().tolist())
-    return _weakened(name, group.view, Pool(data, classes, setting), generator)
+    share, aside = simulation.validation, []
+    if simulation.validation_labels == "exact":
+        train, kept = _divided(name, len(data), share, setting.seed)
+        known = data.subset(kept)
+        aside = [Site.of(name, known.inputs, exact(setting.space), known.classes, known.classes)]
+        data = data.subset(train)
+    site = _weakened(name, group.view, Pool(data, classes, setting), generator)
+    if share and simulation.validation_labels == "own":
+        train, kept = _divided(name, len(site), share, setting.seed)
+        site, aside = site.subset(train), [site.subset(kept)]
+    return site, aside
 
 
 def _weakened(name: str, view: Simulated, pool: Pool, generator: torch.Generator) -> Site:
@@ -495,16 +526,16 @@ def _weakened(name: str, view: Simulated, pool: Pool, generator: torch.Generator
     return Site.of(name, kept.inputs, made, observed, kept.classes)
 
 
-def _divided(site: Site, share: float, seed: int) -> tuple[Site, Site]:
-    """A site's samples for training, and those that it keeps for validation."""
-    order = torch.randperm(len(site), generator=stream(seed, site.name, "validation"))
-    kept = round(share * len(site))
-    if not 0 < kept < len(site):
+def _divided(name: str, samples: int, share: float, seed: int) -> tuple[Tensor, Tensor]:
+    """Which of a site's samples are for training, and which it keeps for validation."""
+    order = torch.randperm(samples, generator=stream(seed, name, "validation"))
+    kept = round(share * samples)
+    if not 0 < kept < samples:
         raise PotluckError(
-            f'simulation.validation is {share}, but site "{site.name}" has {len(site)} samples; '
+            f'simulation.validation is {share}, but site "{name}" has {samples} samples; '
             "give it more samples or change the share."
         )
-    return site.subset(order[kept:]), site.subset(order[:kept])
+    return order[kept:], order[:kept]
 
 
 def _served(

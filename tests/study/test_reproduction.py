@@ -169,3 +169,41 @@ def test_the_command_from_start_to_page(papers, tmp_path, monkeypatch, capsys):
     page = (tmp_path / "page.md").read_text()
     assert "| made-up table-1 | reproduced | 1 of 1 | 2 of 2 |" in page
     assert "### Table 1: learning rates" in page
+
+
+def test_seeds_that_were_trained_apart_become_one_table_without_training(papers, tmp_path):
+    def command(*words):
+        ran = subprocess.run(
+            [sys.executable, "-m", "potluck.cli", "reproduce", "--papers", "papers", *words],
+            cwd=tmp_path,
+            capture_output=True,
+            text=True,
+            check=False,
+        )
+        assert ran.returncode == 0, ran.stderr
+        return ran.stdout
+
+    table = ["made-up", "table-1", "--scale", "small", "-o", "run.device=cpu"]
+    name = "made-up-table-1-small.json"
+    (tmp_path / "all").mkdir()
+    apart = []
+    for seed in (0, 1):
+        folder = tmp_path / f"seed-{seed}"
+        command(*table, "--seeds", "1", "--first-seed", str(seed), "--results", folder.name)
+        stored = read_results(folder / name)
+        assert [run.seed for run in stored.runs] == [seed, seed]
+        apart += stored.runs
+        shutil.copy(folder / name, tmp_path / "all" / f"{folder.name}.json")
+
+    shutil.rmtree(tmp_path / "runs")
+    said = command(*table, "--seeds", "2", "--results", "all")
+    assert "4 runs, 4 of them done" in said
+    assert not (tmp_path / "runs").exists()
+    for copy in (tmp_path / "all").glob("seed-*.json"):
+        copy.unlink()
+    whole = read_results(tmp_path / "all" / name)
+    assert [(run.seed, run.study, run.values) for run in whole.runs] == [
+        (run.seed, run.study, run.values) for run in apart
+    ]
+    commands = [whole.sessions[run.session].command for run in whole.runs]
+    assert ["--first-seed 1" in words for words in commands] == [False, False, True, True]
