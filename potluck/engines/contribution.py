@@ -9,26 +9,32 @@ p of θ, and the average Δ_p = Σ_s u_s,p / W_p,
 A site that pulls against the others has a negative contribution. Neither number says whether the
 common direction is a good one: that is what the test set is for.
 
-Updates are folded into a mean one at a time and not kept, so that memory does not grow with the
-number of sites. What is kept of each is a sketch: random signs, then sums over every `WIDTH`-th
-entry; the signs of `BLOCK` successive rows of WIDTH entries are those of the first or all their
-opposite, so that most of the sum is one product of matrices. Scalar products of sketches estimate
-those of the vectors with a relative error of about 1 / √WIDTH, and are exact for models of up to
-WIDTH parameters.
+Updates are folded into a mean one at a time. Those of small models and cohorts are kept until the
+mean is known, up to `KEPT` numbers; of others a sketch, so that memory does not grow with the
+number of sites: random signs, then sums over every `WIDTH`-th entry; the signs of `BLOCK`
+successive rows of WIDTH entries are those of the first or all their opposite, so that most of the
+sum is one product of matrices. Scalar products of sketches estimate those of the vectors with a
+relative error of about 1 / √WIDTH.
 """
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import lru_cache
 
 import torch
 from torch import Tensor
+from torch.linalg import vector_norm
 
 from potluck.streams import stream
 
 WIDTH = 8191  # a prime, so that no layer's columns fall into the same sums
 
 BLOCK = 4
+
+KEPT = 16_000_000  # numbers, 64 MB
+
+Keep = Callable[[Tensor], Tensor]
+"""What is kept of a vector like θ, so that scalar products of these are those of the vectors."""
 
 _DIGITS = 6  # of the numbers in the history
 
@@ -40,18 +46,35 @@ class Part:
     Args:
       weight:  how much the site counts.
       entries: (P_s,) positions in θ of what the site holds; None for all of θ.
-      norm:    0-d, the length of u_s.
-      sketch:  (WIDTH,) the sketch of u_s.
+      norm:    0-d, the length of u_s / scale.
+      kept:    what is kept of u_s / scale.
+      scale:   of both.
     """
 
     weight: float
     entries: Tensor | None
     norm: Tensor
-    sketch: Tensor
+    kept: Tensor
+    scale: float
+
+
+def keeper(size: int, sites: int) -> Keep:
+    """How to keep the updates of some sites.
+
+    Args:
+      size:  P, the number of entries of θ.
+      sites: how many there are.
+    """
+    return _all if size * sites <= KEPT else sketch
 
 
 def part(
-    delta: Tensor, weight: float, entry_weights: Tensor | None, entries: Tensor | None, size: int
+    delta: Tensor,
+    weight: float,
+    entry_weights: Tensor | None,
+    entries: Tensor | None,
+    size: int,
+    keep: Keep,
 ) -> Part:
     """What to keep of an update.
 
@@ -61,15 +84,16 @@ def part(
       entry_weights: (P_s,) how much each entry counts, where they differ.
       entries:       (P_s,) positions in θ of what the site holds; None for all of θ.
       size:          P, the number of entries of θ.
+      keep:          what is kept of a vector.
     """
     own = delta if entry_weights is None else delta * entry_weights
     whole = own if entries is None else own.new_zeros(size).index_copy(0, entries, own)
     scale = weight if entry_weights is None else 1.0  # of the results: shorter than the vector
-    return Part(weight, entries, scale * own.norm(), scale * sketch(whole))
+    return Part(weight, entries, vector_norm(own), keep(whole), scale)
 
 
 def contributions(
-    parts: Mapping[str, Part], average: Tensor, holders: Tensor
+    parts: Mapping[str, Part], average: Tensor, holders: Tensor, keep: Keep
 ) -> dict[str, dict[str, float]]:
     """What each site was of a round's average update.
 
@@ -77,25 +101,34 @@ def contributions(
       parts:   what was kept of the updates, by site.
       average: (P,) the round's average update Δ; 0 where nobody holds an entry.
       holders: (P,) or 0-d, the total weight W of the sites that hold each entry.
+      keep:    what was kept of vectors.
 
     Returns:
       for each site its `weight` (as a share of all sites'), `contribution` and `agreement`.
     """
     tiny = torch.finfo(average.dtype).tiny
     kept = list(parts.values())
-    sketches = torch.stack([part.sketch for part in kept])
-    whole = average.norm()
+
+    def along(direction: Tensor) -> Tensor:
+        own = keep(direction)
+        return torch.stack([part.kept.dot(own) for part in kept])
+
+    scales = average.new_tensor([part.scale for part in kept])
+    whole = vector_norm(average)
     lengths = torch.stack(
         [
-            part.norm * (whole if part.entries is None else average[part.entries].norm())
+            part.norm * (whole if part.entries is None else vector_norm(average[part.entries]))
             for part in kept
         ]
     )
-    shares = sketches @ sketch(average / holders.clamp_min(tiny)) / average.dot(average)
-    cosines = sketches @ sketch(average) / lengths
+    products = along(average)
+    weighted = holders.clamp_min(tiny)
+    # W is the same for all entries where all sites hold all of them.
+    shares = along(average / weighted) if holders.ndim else products / weighted
     total = sum(part.weight for part in kept)
     # A round in which nobody moved has no direction to agree with: 0 / 0 becomes 0.
-    numbers = torch.stack([shares, cosines.clamp(-1, 1)], 1).nan_to_num(0.0, 0.0, 0.0).tolist()
+    found = torch.stack([scales * shares / whole**2, (products / lengths).clamp(-1, 1)], 1)
+    numbers = found.nan_to_num(0.0, 0.0, 0.0).tolist()
     return {
         name: {
             "weight": round(part.weight / total, _DIGITS),
@@ -106,18 +139,20 @@ def contributions(
     }
 
 
+def _all(vector: Tensor) -> Tensor:
+    return vector
+
+
 def sketch(vector: Tensor) -> Tensor:
     """(P,) → (WIDTH,): signed sums whose scalar products estimate those of the vectors."""
-    blocks = -(-len(vector) // (WIDTH * BLOCK))
-    whole = len(vector) // (WIDTH * BLOCK)
-    rows, columns = _signs(blocks, vector.device, vector.dtype)
-    ends = vector.new_zeros(BLOCK * WIDTH)
-    ends[: len(vector) - whole * BLOCK * WIDTH] = vector[whole * BLOCK * WIDTH :]
-    sums = columns[-1] * (rows[-1] @ ends.view(BLOCK, WIDTH)).squeeze(0)
-    if whole:
-        full = vector[: whole * BLOCK * WIDTH].view(whole, BLOCK, WIDTH)
-        sums = sums + (torch.bmm(rows[:whole], full).squeeze(1) * columns[:whole]).sum(0)
-    return sums
+    whole, left = divmod(vector.shape[0], BLOCK * WIDTH)
+    rows, columns = _signs(whole + 1, vector.device, vector.dtype)
+    full, rest = vector.split([whole * BLOCK * WIDTH, left])
+    end = vector.new_zeros(1, BLOCK, WIDTH)
+    end.view(-1)[:left] = rest
+    blocks = full.view(whole, BLOCK, WIDTH)
+    sums = torch.cat([torch.bmm(rows[:whole], blocks), torch.bmm(rows[whole:], end)])
+    return sums.squeeze(1).mul_(columns).sum(0)
 
 
 @lru_cache(maxsize=4)

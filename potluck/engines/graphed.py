@@ -16,7 +16,7 @@ from torch import Tensor
 
 from potluck.engines.compiled import compiled
 from potluck.engines.engine import Finished, Orders
-from potluck.engines.program import Prepare, Program, Programs, Room, Run, alike
+from potluck.engines.program import Prepare, Program, Programs, Room, Run, alike, as_it_is
 from potluck.engines.site_round import Moving, Ready, finish
 from potluck.engines.stacked import dropout_seed, groups
 from potluck.engines.trees import leaves
@@ -39,7 +39,8 @@ class Graphed:
       group:     how many sites a worker stacks; more than one pays for small models and
                  batches.
       precision: of the forward and backward passes: "float32", "tf32" (float32 with tensor
-                 cores) or "bfloat16" (autocast; parameters stay float32).
+                 cores) or "bfloat16" (autocast; parameters stay float32; cuDNN tries its
+                 algorithms and takes the quickest, so that runs may differ by rounding).
       compile:   compile the step before it is captured: up to some minutes at the start.
     """
 
@@ -82,11 +83,12 @@ class Graphed:
             for site, (ready, state) in zip(together, prepared, strict=True):
                 if ready is None:
                     launched.append(_Launched([], [(site, state)]))
-            for bucket in alike([ready for ready, _ in prepared if ready is not None]):
+            kinds = alike([ready for ready, _ in prepared if ready is not None])
+            for kind, bucket in kinds.items():
                 for first in range(0, len(bucket), self.group):
                     chunk = bucket[first : first + self.group]
                     with _autocast(self.precision):
-                        worker = self._workers.of(chunk, taken)
+                        worker = self._workers.of(kind, chunk, taken)
                         launched.append(worker.launch(chunk))
                     taken.append(worker)
         return launched
@@ -97,18 +99,18 @@ class Graphed:
         shapes = tuple((value.shape, value.dtype) for value in leaves(memory))
         key = (worker.sample.recipe, worker.length, shapes)
         if key not in self._compiled:
-            self._compiled[key] = compiled(worker) if self.compile else worker.advance
+            self._compiled[key] = compiled(worker) if self.compile else as_it_is(worker)
         quick = self._compiled[key]
         stream = torch.cuda.current_stream()
         for _ in range(WARM_UP):
             memory["number"].zero_()
-            quick(memory)
+            quick.step(memory)
         memory["number"].zero_()
         stream.synchronize()
         graph = torch.cuda.CUDAGraph()
         with torch.cuda.graph(graph, stream=stream):
-            quick(memory)
-        return lambda memory: graph.replay()
+            quick.step(memory)
+        return replace(quick, step=lambda memory: graph.replay())
 
 
 @dataclass(frozen=True, eq=False)
@@ -160,11 +162,12 @@ def _autocast(precision: Precision) -> AbstractContextManager[Any]:
 
 @contextmanager
 def _matrix_precision(precision: Precision) -> Iterator[None]:
-    """Tensor cores for float32 products where asked for, and as before afterwards."""
-    before = torch.backends.cuda.matmul.allow_tf32, torch.backends.cudnn.allow_tf32
-    wanted = precision != "float32"
-    torch.backends.cuda.matmul.allow_tf32 = torch.backends.cudnn.allow_tf32 = wanted
+    """Tensor cores and quick algorithms where asked for, and as before afterwards."""
+    matmul, cudnn = torch.backends.cuda.matmul, torch.backends.cudnn
+    before = matmul.allow_tf32, cudnn.allow_tf32, cudnn.benchmark
+    matmul.allow_tf32 = cudnn.allow_tf32 = precision != "float32"
+    cudnn.benchmark = precision == "bfloat16"
     try:
         yield
     finally:
-        torch.backends.cuda.matmul.allow_tf32, torch.backends.cudnn.allow_tf32 = before
+        matmul.allow_tf32, cudnn.allow_tf32, cudnn.benchmark = before

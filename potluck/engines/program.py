@@ -22,6 +22,7 @@ import torch
 from torch import Tensor
 from torch.func import grad_and_value, vmap
 
+from potluck.engines.block import Block, Pairs
 from potluck.engines.site_round import Fixed, Moving, Ready, step
 from potluck.engines.trees import (
     Lengths,
@@ -35,18 +36,27 @@ from potluck.engines.trees import (
     in_parts,
     leaves,
     moving_tree,
-    own,
-    place,
-    roomy,
     row,
+    samples_tree,
     signature,
     stack,
 )
 from potluck.messages import Tensors
 from potluck.methods import Batch, Gradient, Objective
 
-Run = Callable[[Tree], None]
-"""Takes one step of everything in a memory."""
+
+@dataclass(frozen=True)
+class Run:
+    """Takes one step of everything in a memory.
+
+    Args:
+      step:   does it, in place.
+      unread: numbers of the tensors in the memory's "fixed" that it does not look at.
+    """
+
+    step: Callable[[Tree], None]
+    unread: frozenset[int] = frozenset()
+
 
 Prepare = Callable[["Program"], Run]
 """Makes a program's step quicker (traced, compiled, captured) for its memory."""
@@ -58,7 +68,7 @@ class CannotCompileError(Exception):
 
 def as_it_is(program: "Program") -> Run:
     """The step, operation by operation."""
-    return program.advance
+    return Run(program.advance)
 
 
 @dataclass(frozen=True)
@@ -124,11 +134,20 @@ class Program:
     """
 
     def __init__(self, group: Sequence[Ready], length: int, room: Room, prepare: Prepare) -> None:
+        first = group[0]
         self.length, self.room = length, room
-        self.sample, self.sizes = group[0].fixed, self.sizes_of(group[0])
-        self.memory = self._made(group[0])
-        self.load(group)
+        self.sample, self.sizes = first.fixed, self.sizes_of(first)
+        blocks = [
+            Block(tree, Lengths.of(first), room.lengths, room.sites)
+            for tree in (samples_tree(first), fixed_tree(first), self._moving_tree(first))
+        ]
+        self._samples, self._fixed, self._moving = blocks
+        # The samples that each row of the memory holds: sites that come back find theirs there.
+        self._there: list[Tree] = [{}] * room.sites
+        self.memory = self._made(first)
         self._one = _step_of(self.sample, self.sizes)
+        self._run = Run(self.advance)
+        self.load(group)
         self._run = prepare(self)
 
     def sizes_of(self, ready: Ready) -> tuple[int, ...]:
@@ -146,7 +165,7 @@ class Program:
             self.step(group, number)
         return [
             (
-                own(self.memory["moving"], site, ready, self.sizes),
+                Moving(**self._moving.copied(site, Lengths.of(ready))),
                 self.memory["losses"][site] / len(ready.batches),
             )
             for site, ready in enumerate(group)
@@ -155,10 +174,14 @@ class Program:
     def load(self, group: Sequence[Ready]) -> None:
         """Put some sites into the memory, at the start of their steps."""
         memory = self.memory
-        pairs = []
+        pairs: Pairs = []
         for site, ready in enumerate(group):
-            pairs += place(memory["fixed"], site, fixed_tree(ready), ready)
-            pairs += place(memory["moving"], site, self._moving(ready), ready)
+            samples = samples_tree(ready)
+            if any(self._there[site].get(name) is not value for name, value in samples.items()):
+                self._there[site] = samples
+                pairs += self._samples.place(site, samples)
+            pairs += self._fixed.place(site, fixed_tree(ready), self._run.unread)
+            pairs += self._moving.place(site, self._moving_tree(ready))
         batches = stack([self._batches(ready) for ready in group])
         rows = each(lambda value: value[: len(group)], memory["batches"])
         pairs += zip(leaves(rows), leaves(batches), strict=True)
@@ -172,24 +195,25 @@ class Program:
         """Take step `number` of all sites that were loaded; the steps before it are taken."""
         lengths = [_length(ready, number) for ready in group]
         if self.length in lengths:
-            self._run(self.memory)
+            self._run.step(self.memory)
         else:
             self.memory["number"] += 1
         for site, length in enumerate(lengths):
             if length not in (None, self.length):
-                self._odd_step(site, group[site].batches[number])
+                self._odd_step(site, group[site], number)
 
-    def _moving(self, ready: Ready) -> Tree:
+    def _moving_tree(self, ready: Ready) -> Tree:
         """What moves at a site, as the memory holds it."""
         return in_parts(moving_tree(ready.moving), self.sizes)
 
     def _made(self, ready: Ready) -> Tree:
         """The memory, for sites like this one."""
-        lengths, sites, like = self.room.lengths, self.room.sites, ready.moving.vector
+        sites, like = self.room.sites, ready.moving.vector
         batches = self._batches(ready)
         return {
-            "fixed": roomy(fixed_tree(ready), ready, lengths, sites),
-            "moving": roomy(self._moving(ready), ready, lengths, sites),
+            "fixed": self._fixed.tree,
+            "samples": self._samples.tree,
+            "moving": self._moving.tree,
             "batches": each(lambda value: value.new_zeros(sites, *value.shape), batches),
             "active": like.new_zeros(sites, self.room.steps, dtype=torch.bool),
             # float64, like the Python number it stands for; 0-d tensors promote no others.
@@ -200,18 +224,16 @@ class Program:
 
     def _batches(self, ready: Ready) -> Tree:
         """A site's batches, (steps, ...) each; another stands in for one of unusual length."""
-        usual = [batch_tree(b) for b in ready.batches if len(b.index) == self.length]
-        there = [batch_tree(b) if len(b.index) == self.length else usual[0] for b in ready.batches]
-        return stack(there, self.room.steps)
+        usual = next(batch for batch in ready.batches if _size(batch) == self.length)
+        there = (batch if _size(batch) == self.length else usual for batch in ready.batches)
+        return stack([batch_tree(batch) for batch in there], self.room.steps)
 
     def _active(self, group: Sequence[Ready]) -> Tensor:
         """(S, steps) which sites have a batch of the usual length at which step."""
-        nothing = [False] * self.room.steps
-        rows = [
-            [_length(ready, number) == self.length for number in range(self.room.steps)]
-            for ready in group
-        ]
-        active = torch.tensor([*rows, *[nothing] * (self.room.sites - len(group))])
+        active = torch.zeros(self.room.sites, self.room.steps, dtype=torch.bool)
+        for site, ready in enumerate(group):
+            usual = [_size(batch) == self.length for batch in ready.batches]
+            active[site, : len(usual)] = torch.tensor(usual)
         # From pinned memory, so that the host need not wait for a busy GPU.
         return active.pin_memory() if self.memory["active"].is_cuda else active
 
@@ -221,26 +243,46 @@ class Program:
         # index_select, since plain indexing would fetch the number from the device.
         batch = each(lambda rows: rows.index_select(1, now).squeeze(1), memory["batches"])
         active = memory["active"].index_select(1, now).squeeze(1)
-        fixed, moving, lr = memory["fixed"], memory["moving"], memory["lr"]
+        samples, fixed = memory["samples"], memory["fixed"]
+        moving, lr = memory["moving"], memory["lr"]
         if self.room.sites == 1:
-            moved, loss = self._one(row(fixed, 0), row(moving, 0), row(batch, 0), lr)
+            moved, loss = self._one(
+                row(samples, 0), row(fixed, 0), row(moving, 0), row(batch, 0), lr
+            )
             moved, loss = each(lambda value: value.unsqueeze(0), moved), loss.unsqueeze(0)
         else:
-            together = vmap(_where_active(self._one), (0, 0, 0, None, 0), randomness="different")
-            moved, loss = together(fixed, moving, batch, lr, active)
+            axes = (0, 0, 0, 0, None, 0)
+            together = vmap(_where_active(self._one), axes, randomness="different")
+            moved, loss = together(samples, fixed, moving, batch, lr, active)
         each(Tensor.copy_, moving, moved)
         memory["losses"].add_(loss)
         memory["number"].add_(1)
 
-    def _odd_step(self, site: int, batch: Batch) -> None:
+    def _odd_step(self, site: int, ready: Ready, number: int) -> None:
         """One site's step on a batch of another length."""
-        fixed, moving = row(self.memory["fixed"], site), row(self.memory["moving"], site)
-        moved, loss = self._one(fixed, moving, batch_tree(batch), self.memory["lr"])
+        moving = self._moving.share(site, Lengths.of(ready))
+        batch = batch_tree(ready.batches[number])
+        moved, loss = self._one(
+            samples_tree(ready), fixed_tree(ready), moving, batch, self.memory["lr"]
+        )
         each(Tensor.copy_, moving, moved)
         self.memory["losses"][site] += loss
 
 
 AnyProgram = TypeVar("AnyProgram", bound=Program)
+
+
+@dataclass(frozen=True)
+class Kind:
+    """What sites that share a program have in common.
+
+    Args:
+      signature: of their tensors; see `trees.signature`.
+      length:    the usual length of their batches.
+    """
+
+    signature: Any
+    length: int
 
 
 @dataclass
@@ -260,16 +302,16 @@ class Programs(Generic[AnyProgram]):
     remarks: list[str] = field(default_factory=list)
     _made: dict[Any, list[AnyProgram]] = field(default_factory=dict)
 
-    def of(self, group: Sequence[Ready], taken: Sequence[Program] = ()) -> AnyProgram:
-        """A program for a group of sites of equal signature, other than those that are taken."""
-        need, length = Room.needed(group), usual_length(group)
-        alike = signature(group[0])
-        known = self._made.setdefault((alike, length, group[0].fixed.recipe), [])
+    def of(self, kind: Kind, group: Sequence[Ready], taken: Sequence[Program] = ()) -> AnyProgram:
+        """A program for a group of sites of a kind, other than those that are taken."""
+        need = Room.needed(group)
+        known = self._made.setdefault((kind, group[0].fixed.recipe), [])
         for program in known:
             if program.room.suits(need) and not any(program is other for other in taken):
                 return program
-        room = need.spacious() if alike[0] is None else need
-        known.append(self._new(group, length, room))
+        # Memory with room to spare, unless only sites of this very size are alike.
+        room = need.spacious() if kind.signature[0] is None else need
+        known.append(self._new(group, kind.length, room))
         return known[-1]
 
     def _new(self, group: Sequence[Ready], length: int, room: Room) -> AnyProgram:
@@ -288,17 +330,17 @@ class Programs(Generic[AnyProgram]):
             self.remarks.append(remark)
 
 
-def alike(sites: Sequence[Ready]) -> list[list[Ready]]:
+def alike(sites: Sequence[Ready]) -> dict[Kind, list[Ready]]:
     """The sites that can share a program, together."""
-    groups: dict[Any, list[Ready]] = {}
+    groups: dict[Kind, list[Ready]] = {}
     for ready in sites:
-        groups.setdefault((signature(ready), usual_length([ready])), []).append(ready)
-    return list(groups.values())
+        groups.setdefault(Kind(signature(ready), usual_length(ready)), []).append(ready)
+    return groups
 
 
-def usual_length(group: Sequence[Ready]) -> int:
-    """The most common length of the sites' batches; of equally common ones the greatest."""
-    lengths = Counter(len(batch.index) for ready in group for batch in ready.batches)
+def usual_length(ready: Ready) -> int:
+    """The most common length of a site's batches; of equally common ones the greatest."""
+    lengths = Counter(map(_size, ready.batches))
     return max(lengths, key=lambda length: (lengths[length], length))
 
 
@@ -310,33 +352,39 @@ def functional(objective: Objective, vector: Tensor, buffers: Tensors) -> Gradie
 
 def _length(ready: Ready, number: int) -> int | None:
     """How many samples step `number` has; None where the site takes fewer steps."""
-    return len(ready.batches[number].index) if number < len(ready.batches) else None
+    return _size(ready.batches[number]) if number < len(ready.batches) else None
 
 
-def _step_of(
-    sample: Fixed, sizes: Sequence[int]
-) -> Callable[[Tree, Tree, Tree, Tensor], tuple[Tree, Tensor]]:
+def _size(batch: Batch) -> int:
+    return batch.index.shape[0]
+
+
+One = Callable[[Tree, Tree, Tree, Tree, Tensor], tuple[Tree, Tensor]]
+"""A site's step: (samples, what is fixed, what moves, batch, lr) → (what moved, loss)."""
+
+
+def _step_of(sample: Fixed, sizes: Sequence[int]) -> One:
     """`step` for one site, as a pure function of trees of tensors, vectors in parts."""
 
-    def one(fixed: Tree, moving: Tree, batch: Tree, lr: Tensor) -> tuple[Tree, Tensor]:
+    def one(
+        samples: Tree, fixed: Tree, moving: Tree, batch: Tree, lr: Tensor
+    ) -> tuple[Tree, Tensor]:
         whole = in_one(moving)
         before = {**whole, "buffers": each(Tensor.clone, whole["buffers"])}
-        here = as_fixed(sample, fixed, lr)
+        here = as_fixed(sample, samples, fixed, lr)
         moved, loss = step(here, Moving(**before), Batch(**batch), functional)
         return in_parts(moving_tree(moved), sizes), loss
 
     return one
 
 
-def _where_active(
-    one: Callable[[Tree, Tree, Tree, Tensor], tuple[Tree, Tensor]],
-) -> Callable[[Tree, Tree, Tree, Tensor, Tensor], tuple[Tree, Tensor]]:
-    """The step of a site that may have nothing to do."""
+def _where_active(one: One) -> Callable[..., tuple[Tree, Tensor]]:
+    """The step of a site that may have nothing to do: one more argument, bool."""
 
     def masked(
-        fixed: Tree, moving: Tree, batch: Tree, lr: Tensor, active: Tensor
+        samples: Tree, fixed: Tree, moving: Tree, batch: Tree, lr: Tensor, active: Tensor
     ) -> tuple[Tree, Tensor]:
-        moved, loss = one(fixed, moving, batch, lr)
+        moved, loss = one(samples, fixed, moving, batch, lr)
         kept = each(lambda new, old: torch.where(active, new, old), moved, moving)
         return kept, torch.where(active, loss, torch.zeros_like(loss))
 

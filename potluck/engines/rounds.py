@@ -7,7 +7,7 @@ from dataclasses import asdict, dataclass, field, replace
 import torch
 from torch import Tensor
 
-from potluck.engines.contribution import Part, contributions, part
+from potluck.engines.contribution import Part, contributions, keeper, part
 from potluck.engines.engine import Engine, Finished, Orders
 from potluck.engines.evaluation import evaluate
 from potluck.engines.recipe import Recipe
@@ -198,6 +198,7 @@ def close_round(
     mean, method, sites = RunningMean(len(network.layout)), state.method, dict(state.sites)
     metrics: dict[str, dict[str, float]] = {}
     parts: dict[str, Part] = {}
+    keep = keeper(len(network.layout), len(opened.cohort))
     sat_out: list[str] = []
     for done in finished:
         if done.state is not None:
@@ -209,7 +210,7 @@ def close_round(
         held = opened.entries[update.site]
         check_sizes(update, len(network.layout) if held is None else len(held), state.round)
         weights = _weight(recipe, update), _entry_weights(network, recipe, update)
-        kept = part(update.delta, *weights, held, len(network.layout))
+        kept = part(update.delta, *weights, held, len(network.layout), keep)
         check_finite(update, kept.norm, state.round)
         mean.add(update, weights[0], held, weights[1])
         parts[update.site] = kept
@@ -222,7 +223,7 @@ def close_round(
     updates: dict[str, dict[str, float]] = {}
     if metrics:
         share, average = len(metrics) / len(federation.sites), mean.mean()
-        updates = contributions(parts, average.delta, average.holders)
+        updates = contributions(parts, average.delta, average.holders, keep)
         state = _averaged(network.layout, recipe, state, average, share)
     if federation.server is not None and (own := recipe.method.at_server()) is not None:
         state, metrics[federation.server.name] = _server_trained(

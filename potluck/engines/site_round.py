@@ -8,6 +8,7 @@ from dataclasses import dataclass
 
 import torch
 from torch import Tensor
+from torch.linalg import vector_norm
 from torch.nn.utils import get_total_norm
 
 from potluck.engines.recipe import Recipe
@@ -234,7 +235,7 @@ def finish(ready: Ready, moving: Moving, loss: Tensor) -> tuple[Update, SiteStat
             "loss": float(loss),
             "samples": float(len(fixed.plan.pool)),
             "steps": float(steps),
-            "drift": float(progress.change.norm()),
+            "drift": float(vector_norm(progress.change)),
             **fixed.plan.metrics,
         },
         weights=fixed.plan.weights,
@@ -278,7 +279,7 @@ def held_entries(layout: Layout, view: LabelView) -> Tensor | None:
       (P_s,) positions, or None for all. A private site has its rows in its own order, so that
       even all of them are positions.
     """
-    if view.held.all() and not view.private:
+    if view.holds_all and not view.private:
         return None
     return layout.entries(view.classes)
 
@@ -292,7 +293,7 @@ def check_update(update: Update, size: int, round_number: int) -> None:
       round_number: for the message.
     """
     check_sizes(update, size, round_number)
-    check_finite(update, update.delta.norm(), round_number)
+    check_finite(update, vector_norm(update.delta), round_number)
 
 
 def check_sizes(update: Update, size: int, round_number: int) -> None:
@@ -317,7 +318,8 @@ def check_finite(update: Update, norm: Tensor, round_number: int) -> None:
     floats = {name: value for name, value in tensors.items() if value.is_floating_point()}
     # One number first: a look at each tensor would wait for the GPU each time. Squares of large
     # numbers may overflow, but no number that is not finite is lost in their sum.
-    if get_total_norm([norm, *floats.values()]).isfinite():
+    total = get_total_norm([norm, *floats.values()]) if floats else norm
+    if total.isfinite():
         return
     for name, tensor in {"the update": update.delta, **floats}.items():
         if not tensor.isfinite().all():

@@ -46,9 +46,10 @@ class Stacked:
         for sites in groups(orders.cohort, self.group):
             prepared = [orders.made_ready(site) for site in sites]
             finished: dict[str, Finished] = {}
-            for bucket in alike([ready for ready, _ in prepared if ready is not None]):
+            kinds = alike([ready for ready, _ in prepared if ready is not None])
+            for kind, bucket in kinds.items():
                 with seeded(dropout_seed(bucket), bucket[0].moving.vector.device):
-                    results = self._programs.of(bucket).train(bucket)
+                    results = self._programs.of(kind, bucket).train(bucket)
                 for ready, (moved, loss) in zip(bucket, results, strict=True):
                     finished[ready.site.name] = Finished(ready.site, *finish(ready, moved, loss))
             for site, (_, state) in zip(sites, prepared, strict=True):

@@ -1,7 +1,7 @@
 """A site's tensors as nested dictionaries, so that sites can be stacked or share memory."""
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, fields, replace
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 from typing import Any
 
 import torch
@@ -14,12 +14,16 @@ Tree = dict[str, Any]
 """Nested dictionaries of tensors."""
 
 
+def samples_tree(ready: Ready) -> Tree:
+    """A site's samples, which are the same in every round."""
+    return {"inputs": ready.fixed.data.inputs, "symbols": ready.fixed.data.symbols}
+
+
 def fixed_tree(ready: Ready) -> Tree:
-    """The tensors that stay the same during a site's steps."""
+    """The other tensors that stay the same during a site's steps."""
     fixed, sent = ready.fixed, ready.fixed.broadcast
-    tensors = ("inputs", "symbols", "log_a", "log_b", "prior")
     return {
-        "data": {name: getattr(fixed.data, name) for name in tensors},
+        "view": {name: getattr(fixed.data, name) for name in ("log_a", "log_b", "prior")},
         "pool": fixed.plan.pool,
         "plan": fixed.plan.tensors,
         "broadcast": {
@@ -34,7 +38,7 @@ def fixed_tree(ready: Ready) -> Tree:
 
 def moving_tree(moving: Moving) -> Tree:
     """The tensors that a site's steps change."""
-    return {part.name: getattr(moving, part.name) for part in fields(Moving)}
+    return dict(vars(moving))
 
 
 def batch_tree(batch: Batch) -> Tree:
@@ -42,11 +46,11 @@ def batch_tree(batch: Batch) -> Tree:
     return {"index": batch.index, "draws": batch.draws}
 
 
-def as_fixed(sample: Fixed, tree: Tree, lr: float | Tensor) -> Fixed:
-    """The inverse of `fixed_tree`; what is no tensor comes from `sample`."""
+def as_fixed(sample: Fixed, samples: Tree, tree: Tree, lr: float | Tensor) -> Fixed:
+    """The inverse of `samples_tree` and `fixed_tree`; what is no tensor comes from `sample`."""
     return replace(
         sample,
-        data=SiteData(**tree["data"]),
+        data=SiteData(**samples, **tree["view"]),
         plan=Plan(tree["pool"], tree["plan"]),
         broadcast=replace(sample.broadcast, lr=lr, **tree["broadcast"]),
         federated=tree["federated"],
@@ -70,33 +74,37 @@ class Lengths:
     @classmethod
     def of(cls, ready: Ready) -> "Lengths":
         """A site's own."""
-        data = ready.fixed.data
-        return cls(len(data), len(data.log_a), len(ready.fixed.plan.pool))
+        data, pool = ready.fixed.data, ready.fixed.plan.pool
+        return cls(data.symbols.shape[0], data.log_a.shape[0], pool.shape[0])
 
 
 def signature(ready: Ready) -> Any:
-    """What must be equal for sites to be stacked: all shapes and types but the lengths."""
+    """What must be equal for sites to be stacked: all names, shapes and types but the lengths."""
     own = Lengths.of(ready)
-
-    def shape(value: Tensor, free: str) -> Any:
-        return value.dtype, free, tuple(value.shape[1:] if free else value.shape)
-
-    trees = (fixed_tree(ready), moving_tree(ready.moving))
     # Where a site has as many samples as classes or symbols, shapes do not tell which tensors
     # have a row for each sample: only sites of that very size are alike.
-    classes = ready.fixed.data.log_a.shape[1]
-    unclear = own.samples if own.samples in (classes, own.symbols) else None
-    return unclear, *(_hashable(_by_length(shape, tree, ready)) for tree in trees)
+    unclear = own.samples if own.samples in (ready.fixed.data.log_a.shape[1], own.symbols) else None
+    trees = (samples_tree(ready), fixed_tree(ready), moving_tree(ready.moving))
+    return unclear, *(tuple(_shapes(tree, kinds(tree, own))) for tree in trees)
 
 
-def _hashable(tree: Any) -> Any:
-    if isinstance(tree, dict):
-        return tuple((key, _hashable(value)) for key, value in tree.items())
-    return tree
+def _shapes(tree: Tree, kinds: Tree) -> Iterator[Any]:
+    for key, value in tree.items():
+        if isinstance(value, Tensor):
+            kind = kinds[key]
+            yield key, value.dtype, kind, value.shape[1:] if kind else value.shape
+        else:
+            yield key, tuple(_shapes(value, kinds[key]))
 
 
-def _free(name: str, value: Tensor, within: str, own: Lengths) -> str:
-    """Which of `Lengths` a tensor's first dimension is; none: ""."""
+def kinds(tree: Tree, own: Lengths) -> Tree:
+    """Which of `Lengths` the first dimension of each tensor of a site's tree is; none: ""."""
+    return {key: _kinds(key, value, key, own) for key, value in tree.items()}
+
+
+def _kinds(name: str, value: Any, within: str, own: Lengths) -> Any:
+    if isinstance(value, dict):
+        return {key: _kinds(key, inner, within, own) for key, inner in value.items()}
     if name == "log_a":
         return "symbols"
     if name == "pool":
@@ -105,71 +113,6 @@ def _free(name: str, value: Tensor, within: str, own: Lengths) -> str:
         return "samples"
     rows = within in ("plan", "method") and value.shape[:1] == (own.samples,)
     return "samples" if rows else ""
-
-
-def roomy(tree: Tree, ready: Ready, lengths: Lengths, sites: int) -> Tree:
-    """Memory for the trees of some sites like this one, (S, ...), with rows of some lengths."""
-
-    def room(value: Tensor, free: str) -> Tensor:
-        shape = (getattr(lengths, free), *value.shape[1:]) if free else value.shape
-        return value.new_zeros(sites, *shape)
-
-    return _by_length(room, tree, ready)
-
-
-def place(memory: Tree, site: int, tree: Tree, ready: Ready) -> list[tuple[Tensor, Tensor]]:
-    """Where a site's tensors go in such memory: pairs of a target and its value.
-
-    What lies beyond a site's own lengths is never looked at, but for the codebook: a symbol that
-    does not exist has likelihood 0.
-    """
-    pairs: list[tuple[Tensor, Tensor]] = []
-
-    def target(value: Tensor, free: str, where: Tensor) -> None:
-        here = where[site]
-        if free == "symbols" and len(here) > len(value):
-            here[len(value) :] = -torch.inf
-        pairs.append((here[: len(value)] if free else here, value))
-
-    _by_length(target, tree, ready, memory)
-    return pairs
-
-
-def _by_length(function: Callable[..., Any], tree: Tree, ready: Ready, *others: Tree) -> Any:
-    """A tree of function(tensor, which of `Lengths` it has or "", tensors of other trees)."""
-    own = Lengths.of(ready)
-
-    def of(name: str, value: Any, within: str, *more: Any) -> Any:
-        if isinstance(value, dict):
-            return {
-                key: of(key, inner, within, *(other[key] for other in more))
-                for key, inner in value.items()
-            }
-        return function(value, _free(name, value, within, own), *more)
-
-    return {
-        key: of(key, value, key, *(other[key] for other in others)) for key, value in tree.items()
-    }
-
-
-def own(memory: Tree, site: int, ready: Ready, sizes: Sequence[int]) -> Moving:
-    """A site's share of the memory of what moved, copied.
-
-    Args:
-      memory: (S, ...) of all sites.
-      site:   which one.
-      ready:  the site.
-      sizes:  the parts in which the memory holds vectors.
-    """
-
-    def cut(value: Tensor, free: str, where: Tensor) -> Tensor:
-        return where[site][: len(value)] if free else where[site]
-
-    before = moving_tree(ready.moving)
-    shares = _by_length(cut, in_parts(before, sizes), ready, memory)
-    copies = each(torch.empty_like, before)
-    copy_all(zip(leaves(in_parts(copies, sizes)), leaves(shares), strict=True))
-    return Moving(**copies)
 
 
 def in_parts(tree: Any, sizes: Sequence[int]) -> Any:
@@ -228,6 +171,12 @@ def leaves(tree: Any) -> Iterator[Tensor]:
             yield from leaves(value)
     else:
         yield tree
+
+
+def like(tree: Any, tensors: Iterable[Tensor]) -> Any:
+    """The inverse of `leaves`: other tensors in the places of a tree's own."""
+    others = iter(tensors)
+    return each(lambda _: next(others), tree)
 
 
 def copy_all(pairs: Iterable[tuple[Tensor, Tensor]]) -> None:

@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -46,6 +47,11 @@ class LabelView:
     def held(self) -> Tensor:
         """(K,) bool: the classes that can occur here. Only their head rows learn from this site."""
         return self.normaliser > 0
+
+    @cached_property
+    def holds_all(self) -> bool:
+        """Whether every class can occur here."""
+        return bool(self.held.all())
 
     @property
     def classes(self) -> Tensor:

@@ -5,19 +5,19 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from potluck.engines.contribution import WIDTH, contributions, part, sketch
+from potluck.engines.contribution import KEPT, WIDTH, contributions, keeper, part, sketch
 from potluck.federated import RunningMean
 from potluck.messages import Update
 
 
-def gathered(updates, size):
+def gathered(updates, size, keep=lambda vector: vector):
     """(contributions, average) of (name, delta, weight, entry weights, entries)."""
     mean, parts = RunningMean(size), {}
     for name, delta, weight, own, entries in updates:
         mean.add(Update(name, 1, delta, {}), weight, entries, own)
-        parts[name] = part(delta, weight, own, entries, size)
+        parts[name] = part(delta, weight, own, entries, size, keep)
     average = mean.mean()
-    return contributions(parts, average.delta, average.holders), average.delta
+    return contributions(parts, average.delta, average.holders, keep), average.delta
 
 
 def test_two_sites_by_hand():
@@ -74,6 +74,27 @@ def test_a_round_in_which_nobody_moved_has_no_contributions():
     still = torch.zeros(3)
     found, _ = gathered([("a", still, 1.0, None, None), ("b", still, 1.0, None, None)], 3)
     assert found["a"] == {"weight": 0.5, "contribution": 0.0, "agreement": 0.0}
+
+
+def test_sketches_give_the_same_numbers_to_a_few_per_cent():
+    generator = torch.Generator().manual_seed(3)
+    common, *own = torch.randn(4, 100_000, generator=generator)
+    entries = torch.randperm(100_000, generator=generator)[:60_000]
+    updates = [
+        ("a", common + own[0], 3.0, None, None),
+        ("b", common - own[1], 1.0, None, None),
+        ("c", (common + own[2])[entries], 2.0, None, entries),
+    ]
+    exact, _ = gathered(updates, 100_000)
+    estimated, _ = gathered(updates, 100_000, sketch)
+    for name, numbers in exact.items():
+        assert estimated[name] == pytest.approx(numbers, abs=4 / WIDTH**0.5)
+
+
+def test_memory_for_updates_is_bounded():
+    vector = torch.ones(10)
+    assert keeper(10, KEPT // 10)(vector) is vector
+    assert keeper(KEPT // 10 + 1, 10) is sketch
 
 
 def test_sketches_of_large_models_keep_scalar_products_to_a_few_per_cent():

@@ -10,11 +10,12 @@ from potluck.data.makers import candidates as candidate_makers
 from potluck.data.makers import noise
 from potluck.data.readers.digits import digits
 from potluck.engines import Stacked, run, start
-from potluck.engines.compiled import compiled, traced
+from potluck.engines.compiled import compiled, traced, unread_by
 from potluck.engines.parts import PartedProgram, piecewise
-from potluck.engines.program import Program, Programs, Room
+from potluck.engines.program import Program, Programs, Room, Run
 from potluck.engines.sequential import Sequential
 from potluck.engines.stacked import groups
+from potluck.engines.trees import leaves
 from potluck.federated import FEDERATED
 from potluck.models import build
 from potluck.models.network import Network
@@ -114,7 +115,10 @@ def stacked(prepare, group=64, make=Program):
 
 def in_pieces(program):
     """What is compiled, but not compiled."""
-    return piecewise(traced(program))
+    steps = traced(program)
+    unread = unread_by(steps, program)
+    pieces = piecewise(steps)
+    return Run(lambda memory: pieces(*leaves(memory)), unread)
 
 
 def assert_agree(recipe, federation, model, engine=None):
@@ -206,12 +210,38 @@ def test_a_step_that_asks_for_a_value_runs_uncompiled_and_says_why(federation):
 
     few = pl.Federation.of(federation.sites[:1])
     recipe = pl.Recipe(rounds=1, method=Curious())
-    engine = stacked(traced)
+    engine = stacked(in_pieces)
     state, _ = trained(engine, network("mlp"), recipe, few)
     reference, _ = trained(Sequential(), network("mlp"), recipe, few)
     torch.testing.assert_close(state.theta, reference.theta)
     assert "cannot be traced" in engine.remarks[0]
     assert engine.remarks[0].endswith("these steps run uncompiled.")
+
+
+@pytest.mark.parametrize(
+    ("federated", "looks"), [(pl.FedAvg(), False), (pl.FedProx(), True)], ids=["fedavg", "fedprox"]
+)
+def test_what_no_step_looks_at_is_not_loaded(federation, federated, looks):
+    found = []
+
+    def prepare(program):
+        run = in_pieces(program)
+        received = program.memory["fixed"]["broadcast"]["theta"]
+        tensors = enumerate(leaves(program.memory["fixed"]))
+        found.extend(number in run.unread for number, leaf in tensors if leaf is received)
+        return run
+
+    recipe = pl.Recipe(rounds=1, federated=federated, local=pl.LocalTraining(lr=0.1))
+    few = pl.Federation.of(federation.sites[:1])
+    trained(stacked(prepare), network("mlp"), recipe, few)
+    assert found == [not looks]
+
+
+def test_sites_with_the_same_images_keep_their_own_labels(federation):
+    first = federation.sites[0]
+    other = pl.Site.of("other", first.inputs, first.view, first.symbols.flip(0))
+    recipe = pl.Recipe(rounds=3, cohort=1, local=pl.LocalTraining(lr=0.1))
+    assert_agree(recipe, pl.Federation.of([first, other]), network("mlp"))
 
 
 def test_groups_are_of_similar_size_and_equally_many(federation):

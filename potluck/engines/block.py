@@ -1,0 +1,85 @@
+"""Fixed memory for the tensors of some sites, stacked.
+
+Sites that are alike have trees (`trees.py`) with the same keys, and tensors of the same types and
+shapes but for their `Lengths`: a block has a row for each site, with room for the longest.
+"""
+
+from collections.abc import Collection
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from potluck.engines.trees import Lengths, Tree, copy_all, each, kinds, leaves, row
+
+Pairs = list[tuple[Tensor, Tensor]]
+"""Targets, and the values of the same shape that belong there."""
+
+
+class Block:
+    """The trees of S sites, (S, ...) each tensor.
+
+    Args:
+      tree:    of one of the sites.
+      lengths: that site's.
+      room:    the lengths to make room for.
+      sites:   S.
+    """
+
+    def __init__(self, tree: Tree, lengths: Lengths, room: Lengths, sites: int) -> None:
+        def made(value: Tensor, kind: str) -> Tensor:
+            shape = (getattr(room, kind), *value.shape[1:]) if kind else value.shape
+            return value.new_zeros(sites, *shape)
+
+        self._kinds = kinds(tree, lengths)
+        self.tree: Tree = each(made, tree, self._kinds)
+        self._rows = [row(self.tree, site) for site in range(sites)]
+        # In order, since a round walks through them for every site.
+        self._order = list(leaves(self._kinds))
+        self._targets = [list(leaves(one)) for one in self._rows]
+
+    def place(self, site: int, tree: Tree, unread: Collection[int] = ()) -> Pairs:
+        """Where a site's tensors go, to be copied.
+
+        What lies beyond a site's own lengths is never looked at, but for the codebook: a symbol
+        that does not exist has likelihood 0.
+
+        Args:
+          site:   which row.
+          tree:   what goes there.
+          unread: numbers of tensors that nobody looks at.
+        """
+        pairs: Pairs = []
+        targets = zip(self._targets[site], leaves(tree), self._order, strict=True)
+        for number, (here, value, kind) in enumerate(targets):
+            if number in unread:
+                continue
+            if kind == "symbols":
+                here[value.shape[0] :] = -torch.inf
+            pairs.append((here[: value.shape[0]] if kind else here, value))
+        return pairs
+
+    def share(self, site: int, lengths: Lengths) -> Tree:
+        """A site's tree in the memory itself, cut to its own lengths."""
+
+        def cut(value: Tensor, kind: str) -> Tensor:
+            return value[: getattr(lengths, kind)] if kind else value
+
+        found: Tree = each(cut, self._rows[site], self._kinds)
+        return found
+
+    def copied(self, site: int, lengths: Lengths) -> Tree:
+        """A copy of a site's tree; vectors that the memory holds in parts are in one piece."""
+        pairs: Pairs = []
+
+        def copy(tree: Any) -> Any:
+            if isinstance(tree, Tensor):
+                pairs.append((torch.empty_like(tree), tree))
+                return pairs[-1][0]
+            if 0 in tree:
+                return torch.cat(list(tree.values()), -1)
+            return {key: copy(value) for key, value in tree.items()}
+
+        made: Tree = copy(self.share(site, lengths))
+        copy_all(pairs)
+        return made
