@@ -2,12 +2,14 @@
 with wrong declarations, and without each of its parts.
 
     python benchmarks/potluck_method.py PART [--data digits …] [--seeds 0 1 2 3 4]
-                                        [--folder DATA] [--device cpu] [--engine sequential]
+                                        [--folder DATA] [--out FILE] [--device cpu]
+                                        [--engine sequential]
     python benchmarks/potluck_method.py tables     write the tables of docs/potluck-method.md
 
 PART is papers, mixed, pairs, wrong or ablation. Each cell (problem, data, method, seed) is trained
 once and written to benchmarks/results/potluck_PART.json as soon as it is done; a cell that is there
-is not trained again. FOLDER has the sets as in the studies' examples (fashion_mnist/, tabular/, …);
+is not trained again. Processes that share the work write to a FILE each; cells are independent of
+each other, so their files can be put together. FOLDER has the sets as in the studies' examples (fashion_mnist/, tabular/, …);
 digits needs none. Everything is the Python API: nothing but PyTorch and scikit-learn is needed.
 
 Defaults of `potluck` were chosen on the seeds 100 to 102, which no table shows.
@@ -591,7 +593,7 @@ def train(cell: Cell, data: Data, seed: int, device: str, engine: str, rounds: i
 
 def run(args: argparse.Namespace) -> None:
     """Train the cells that are missing, and write each as it is done."""
-    path = RESULTS / f"potluck_{args.part}.json"
+    path = args.out or RESULTS / f"potluck_{args.part}.json"
     stored = json.loads(path.read_text()) if path.exists() else {"cells": {}}
     stored["facts"] = {
         "command": "python benchmarks/potluck_method.py " + args.part,
@@ -763,6 +765,7 @@ def main() -> None:
     parser.add_argument("--data", nargs="+", default=["digits"], choices=list(SIZES))
     parser.add_argument("--seeds", nargs="+", type=int, default=[0, 1, 2, 3, 4])
     parser.add_argument("--folder", default="data")
+    parser.add_argument("--out", type=Path, help="instead of benchmarks/results/potluck_PART.json")
     parser.add_argument("--device", default="cpu")
     parser.add_argument("--engine", default="sequential", choices=list(ENGINES))
     parser.add_argument("--rounds", type=int, help="instead of each problem's own number")
