@@ -9,8 +9,9 @@ with wrong declarations, and without each of its parts.
 PART is papers, mixed, pairs, wrong or ablation. Each cell (problem, data, method, seed) is trained
 once and written to benchmarks/results/potluck_PART.json as soon as it is done; a cell that is there
 is not trained again. Processes that share the work write to a FILE each; cells are independent of
-each other, so their files can be put together. FOLDER has the sets as in the studies' examples (fashion_mnist/, tabular/, …);
-digits needs none. Everything is the Python API: nothing but PyTorch and scikit-learn is needed.
+each other, so their files can be put together. DATA has the sets as in the studies' examples
+(fashion_mnist/, tabular/, …); digits needs none. Everything is the Python API: nothing but PyTorch
+and scikit-learn is needed.
 
 Defaults of `potluck` were chosen on the seeds 100 to 102, which no table shows.
 """
