@@ -18,7 +18,6 @@ Defaults of `potluck` were chosen on the seeds 100 to 102, which no table shows.
 
 import argparse
 import json
-import platform
 import time
 import warnings
 from collections.abc import Callable, Iterator
@@ -29,6 +28,7 @@ from pathlib import Path
 from statistics import mean, stdev
 
 import torch
+from record import facts, hardware
 from torch import Tensor, nn
 
 import potluck as pl
@@ -581,7 +581,8 @@ def train(cell: Cell, data: Data, seed: int, device: str, engine: str, rounds: i
             device=device,
         )
     assert federation.test is not None
-    kept = ("surprise", "refuted", "rate_gap", "worth", "sure", "pseudo_label_accuracy")
+    kept = ("surprise", "refuted", "rate_gap", "misplaced")
+    kept += ("worth", "sure", "pseudo_label_accuracy")
     return {
         "accuracy": trained.evaluate(*federation.test).accuracy,
         "seconds": time.perf_counter() - began,
@@ -595,12 +596,15 @@ def train(cell: Cell, data: Data, seed: int, device: str, engine: str, rounds: i
 def run(args: argparse.Namespace) -> None:
     """Train the cells that are missing, and write each as it is done."""
     path = args.out or RESULTS / f"potluck_{args.part}.json"
-    stored = json.loads(path.read_text()) if path.exists() else {"cells": {}}
-    stored["facts"] = {
+    stored = json.loads(path.read_text()) if path.exists() else {"cells": {}, "facts": []}
+    here = {
         "command": "python benchmarks/potluck_method.py " + args.part,
-        "hardware": f"{platform.machine()}, {args.device}",
+        "commit": facts()["commit"],
+        "hardware": f"{hardware()}, on {args.device}",
         "torch": torch.__version__,
     }
+    if here not in stored["facts"]:
+        stored["facts"].append(here)
     for data in args.data:
         for seed in args.seeds:
             for cell in RUNS[args.part](data):

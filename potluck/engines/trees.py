@@ -173,12 +173,6 @@ def leaves(tree: Any) -> Iterator[Tensor]:
         yield tree
 
 
-def like(tree: Any, tensors: Iterable[Tensor]) -> Any:
-    """The inverse of `leaves`: other tensors in the places of a tree's own."""
-    others = iter(tensors)
-    return each(lambda _: next(others), tree)
-
-
 def copy_all(pairs: Iterable[tuple[Tensor, Tensor]]) -> None:
     """Copy values into targets of the same shapes, all of a type by one operation."""
     kinds: dict[torch.dtype, tuple[list[Tensor], list[Tensor]]] = {}

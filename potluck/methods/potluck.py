@@ -17,7 +17,7 @@ At each site a label is a symbol z with class likelihoods a = A[z] and normalise
              weight = n (w + (1 − w) λ mean_i s_i)     w: what its labels are worth, compared with
                                                        exact ones        (labels/information.py)
     server   averages with these weights; rows of the head by least squares over all samples that
-             sites are sure of, where most weight has sites that lack classes   (head_sums.py)
+             sites are sure of, where nearly all weight has sites that lack classes (head_sums.py)
 
 Labels that are certain have q̄ = a: with exact labels this is supervised training with mixup.
 Where a label says nothing, q̄ = q = η has no memory, and its argmax is the target, as in SemiFL;
@@ -60,6 +60,9 @@ Head = Literal["auto", "averaged", "solved"]
 
 # Of the least-squares head; those of `ridge-head`.
 RIDGE, SCALE = 1e-3, 3.0
+# It is solved where more than this share of all weight has sites that lack classes. Elsewhere, sums
+# over samples that sites are sure of leave out classes that only weaker labels tell about.
+LACKING = 0.9
 # Samples that a declaration is worth that says nothing.
 UNKNOWN = 1.0
 # A class's pseudo-labels count at most so many times.
@@ -87,7 +90,7 @@ class Potluck(Method):
       weights:    what sites count by: samples, what their labels are worth, or that class by class
                   for the rows of the head.
       head:       rows of the head are averaged, solved by least squares, or ("auto") solved where
-                  most weight has sites that lack classes.
+                  nearly all weight has sites that lack classes.
       alpha:      both parameters of mixup's Beta distribution.
       weak:       the view of images that the likelihood and mixup see.
       strong:     the view that must agree with pseudo-labels; "none" for the weak one.
@@ -168,6 +171,7 @@ class Potluck(Method):
         if len(view.refuted):
             metrics["refuted"] = float(view.refuted.to(beliefs).mean())
             metrics["rate_gap"] = float(view.rate_gap)
+            metrics["misplaced"] = float(view.misplaced)
         if site.truth is not None:
             metrics["pseudo_label_accuracy"] = float(expected_accuracy(beliefs, site.truth))
         weights = self.weighed(log_eta, log_a, view.log_b, beliefs, sure)
@@ -312,13 +316,13 @@ class Potluck(Method):
         }
 
     def conclude(self, server: Tensors, extras: Tensors) -> Tensors:
-        """The sums of this round; and whether most weight has sites that lack classes."""
+        """The sums of this round; and whether nearly all weight has sites that lack classes."""
         if self.head == "averaged":
             return server
         server = head_sums.closed(server)
         if self.head == "auto" and bool(server["solve"]):
-            most = 2 * server["arriving.lacking"] > server["arriving.all"]
-            server = server | {"solve": most}
+            nearly_all = server["arriving.lacking"] > LACKING * server["arriving.all"]
+            server = server | {"solve": nearly_all}
         zero = torch.zeros_like(server["arriving.all"])
         return server | {"arriving.lacking": zero, "arriving.all": zero}
 

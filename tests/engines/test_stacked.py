@@ -117,8 +117,7 @@ def in_pieces(program):
     """What is compiled, but not compiled."""
     steps = traced(program)
     unread = unread_by(steps, program)
-    pieces = piecewise(steps)
-    return Run(lambda memory: pieces(*leaves(memory)), unread)
+    return Run(piecewise(steps), unread)
 
 
 def assert_agree(recipe, federation, model, engine=None):
@@ -184,11 +183,12 @@ def test_dropout_is_repeatable(federation):
     assert torch.equal(first.theta, second.theta)
 
 
-def test_a_compiled_step_agrees_over_rounds_and_cohorts(federation):
+@pytest.mark.parametrize("make", [PartedProgram, Program], ids=["processor", "as on a GPU"])
+def test_a_compiled_step_agrees_over_rounds_and_cohorts(federation, make):
     """One program serves the cohorts of all rounds; sites differ in size."""
     exact = pl.Federation.of(federation.sites[:2] + twins(federation.sites[0]))
     local = pl.LocalTraining(lr=0.05, batch_size=8, optimiser=pl.SGD(momentum=0.5))
-    engine = stacked(compiled, make=PartedProgram)
+    engine = stacked(compiled, make=make)
     assert_agree(pl.Recipe(rounds=3, local=local, cohort=3), exact, network("mlp"), engine)
     assert sum(map(len, engine._programs._made.values())) == 1
 
