@@ -36,7 +36,7 @@ What the answer means, and what not:
 """
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from itertools import compress
 
 import torch
@@ -209,6 +209,32 @@ def identifiability(views: Mapping[str, LabelView]) -> Identifiability:
     )
 
 
+def class_worth(view: LabelView, counts: Tensor) -> Tensor:
+    """What a label of a site is worth about each class, in exact labels.
+
+    As in `Identifiability.evidence`, but for `candidates`: how often each set occurs, which their
+    view does not say, is taken from the samples. Else a few large sets would outweigh many small.
+
+    Args:
+      view:   the site's view.
+      counts: (Z,) how many samples have each symbol.
+
+    Returns:
+      (K,) from 0 to 1.
+    """
+    return _worth(_fisher(_as_often(view, counts)))
+
+
+def _as_often(view: LabelView, counts: Tensor) -> LabelView:
+    """Candidate sets with P(S | class) = c_S for the classes in them, c_S by their frequency."""
+    if view.kind != "candidates":
+        return view
+    often = counts.to(view.codebook)
+    classes = often @ view.proportions
+    scale = often / (view.codebook @ classes).clamp_min(torch.finfo(often.dtype).tiny)
+    return replace(view, codebook=view.codebook * scale.unsqueeze(1))
+
+
 def _gradients(view: LabelView) -> tuple[Tensor, Tensor]:
     """J (Z, K) at a generic η, and (Z,) the probabilities of the symbols there."""
     book = view.codebook[view.codebook.sum(1) > 0]
@@ -227,13 +253,17 @@ def _fisher(view: LabelView) -> Tensor:
 
 def _by_class(space: LabelSpace, sites: list[str], fisher: Tensor) -> dict[str, dict[str, float]]:
     """What a label of each site is worth about each class, from (S, K, K) informations."""
-    eta = _generic_posterior(len(space))
-    # A site with few classes has more to say about each than one with all: but 1 is enough.
-    worth = (fisher.diagonal(dim1=1, dim2=2) / (eta * (1 - eta))).clamp(max=1).T
     return {
         name: dict(zip(sites, row, strict=True))
-        for name, row in zip(space, worth.tolist(), strict=True)
+        for name, row in zip(space, _worth(fisher).T.tolist(), strict=True)
     }
+
+
+def _worth(fisher: Tensor) -> Tensor:
+    """(…, K, K) informations → (…, K) what a label is worth about each class."""
+    eta = _generic_posterior(fisher.shape[-1])
+    # A site with few classes has more to say about each than one with all: but 1 is enough.
+    return (fisher.diagonal(dim1=-2, dim2=-1) / (eta * (1 - eta))).clamp(max=1)
 
 
 def _weak(space: LabelSpace, sites: list[str], fisher: Tensor) -> tuple[WeakContrast, ...]:

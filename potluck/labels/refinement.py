@@ -19,6 +19,9 @@ price of its parameters. So noise does not move what was declared rightly. The m
 sample, over all distributions, is the site's *surprise*: how badly its declaration fits. One number
 is tested besides, since it may be off by little in every column: the *rate* at which classes get
 their most likely symbol (one minus the noise rate, say), in standard errors from the declared one.
+And for bags, small ones in particular, the samples that are *misplaced*: how many would have to be
+of another class than the model says, for each bag to have the declared proportions. Each of them is
+a mistake of the model, or of the declaration.
 
 Symbols that say for certain what the class is, sets of candidates and missing labels have nothing
 to refine.
@@ -47,6 +50,8 @@ class Refined:
       surprise: () mean gain in log-likelihood per sample by replacing all of them.
       rate_gap: () by how many standard errors labels are the expected ones more often than
                 declared; 0 where no rate is declared.
+      misplaced: () share of the samples that would have to be of another class than predicted, for
+                the bags to have the declared proportions; 0 where none are declared.
     """
 
     log_a: Tensor
@@ -54,12 +59,14 @@ class Refined:
     refuted: Tensor
     surprise: Tensor
     rate_gap: Tensor
+    misplaced: Tensor
 
     @classmethod
     def none(cls, log_a: Tensor, log_b: Tensor) -> "Refined":
         """The view as it was declared, with nothing to refine."""
         nothing = torch.zeros(0, dtype=torch.bool, device=log_a.device)
-        return cls(log_a, log_b, nothing, log_a.new_zeros(()), log_a.new_zeros(()))
+        zero = log_a.new_zeros(())
+        return cls(log_a, log_b, nothing, zero, zero, zero)
 
 
 def refined(
@@ -78,13 +85,13 @@ def refined(
     book, held, eta = log_a.exp(), log_b.exp(), log_eta.exp()
     if uncertain_columns(book, held):
         found, refuted, gain, gap = _columns(book, symbols, eta, trust)
-        log_found, log_held = found.log(), log_b
+        log_found, log_held, misplaced = found.log(), log_b, torch.zeros_like(gain)
     elif uncertain_rows(book, held):
-        found, refuted, gain = _rows(book, prior, symbols, eta, trust)
+        found, refuted, gain, misplaced = _rows(book, prior, symbols, eta, trust)
         log_found, log_held, gap = found.log(), found.sum(0).log(), torch.zeros_like(gain)
     else:
         return Refined.none(log_a, log_b)
-    return Refined(log_found, log_held, refuted, gain / len(symbols), gap)
+    return Refined(log_found, log_held, refuted, gain / len(symbols), gap, misplaced)
 
 
 def uncertain_columns(book: Tensor, held: Tensor) -> bool:
@@ -128,8 +135,8 @@ def _rate_gap(counts: Tensor, declared: Tensor) -> Tensor:
 
 def _rows(
     book: Tensor, prior: Tensor, symbols: Tensor, eta: Tensor, trust: float
-) -> tuple[Tensor, Tensor, Tensor]:
-    """(M, K) codebook of bags, (M,) which rows were replaced, () the gain of all."""
+) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+    """(M, K) codebook of bags, (M,) which rows were replaced, () the gain, () share misplaced."""
     joint = book * prior
     shares = joint.sum(1, keepdim=True)
     given = joint / shares
@@ -145,7 +152,15 @@ def _rows(
     gain = (counts * (estimate.where(declared > 0, 1.0) / safe).log()).sum(1)
     refuted = gain > _price(int(possible.sum()), counts.sum(1))
     priors = torch.where(refuted.unsqueeze(1), estimate, given)
-    return shares * priors / prior, refuted, gain.sum()
+    return shares * priors / prior, refuted, gain.sum(), _misplaced(given, symbols, eta)
+
+
+def _misplaced(given: Tensor, symbols: Tensor, eta: Tensor) -> Tensor:
+    """() share of samples to move between classes, for bags to have their proportions (M, K)."""
+    classes = torch.nn.functional.one_hot(eta.argmax(1), eta.shape[1]).to(eta)
+    predicted = _counts(classes, symbols, len(given))
+    wanted = predicted.sum(1, keepdim=True) * given
+    return (predicted - wanted).abs().sum() / (2 * len(symbols))
 
 
 def _counts(joint: Tensor, symbols: Tensor, number: int) -> Tensor:

@@ -12,6 +12,7 @@ from potluck.history import best_round
 from potluck.report.figures.classes import class_accuracy
 from potluck.report.figures.correspondence import spaces
 from potluck.report.figures.cost import told
+from potluck.report.figures.evidence import class_evidence
 from potluck.report.page import Block, Code, Download, Folded, Page, Points, Section, Text
 from potluck.report.picture import Picture
 from potluck.report.remarks import remarks
@@ -185,15 +186,30 @@ def _brought(run: Run, pictures: Pictures) -> Section:
                 f"{kind}, at the server" if facts.server else kind,
                 f"{facts.samples:,}",
                 _share(facts.information),
+                "" if site.evidence is None else f"{site.evidence.sum():,.0f}",
                 _frequent(run, name),
             ]
         )
-    columns = ["site", "labels", "samples", "a label tells", "most frequent labels"]
+    columns = ["site", "labels", "samples", "a label tells", "worth", "most frequent labels"]
     caption = (
         "“A label tells” is 1 − H(class | label) / log K, averaged over the site's samples: 100% "
-        "for exact labels, 0% for none."
+        "for exact labels, 0% for none. “Worth” is how many exact labels would be as much evidence "
+        "about the classes."
     )
-    return Section("What each site brought", [*blocks, Table(columns, rows, caption)])
+    blocks += [Table(columns, rows, caption), *_shown(pictures, "evidence")]
+    if "evidence" in pictures:
+        blocks.append(Folded("The evidence about every class", _evidence_table(run)))
+    return Section("What each site brought", blocks)
+
+
+def _evidence_table(run: Run) -> Table:
+    found = class_evidence(run)
+    assert found is not None
+    rows = [
+        [name, *(f"{amount:,.1f}" for amount in (*own, own.sum()))]
+        for name, own in zip(run.classes, found.amounts.T, strict=True)
+    ]
+    return Table(["class", *found.sources, "all"], rows, "In exact labels.")
 
 
 def _frequent(run: Run, name: str, most: int = 3) -> str:

@@ -6,16 +6,21 @@ import numpy as np
 
 from potluck.report.figures.classes import class_accuracy
 from potluck.report.figures.correspondence import spaces
+from potluck.report.figures.evidence import class_evidence
 from potluck.report.run import ABSENT, SAT_OUT, TOOK_PART, Numbers, Run
+from potluck.study.inventory import Brought
 
 # Where a rule becomes true; chosen so that healthy runs of the examples stay quiet.
 FALL = 0.05
 LOW_CLASS = 0.5
+THIN = 0.05
 FAR = 4.0
 RISE = 1.5
 SHORT = 0.5
 AGAINST = -0.05
 SURE = 0.6
+LEAST_MISPLACED = 0.05
+ERRORS = 3.0
 
 
 def remarks(run: Run) -> list[str]:
@@ -23,12 +28,14 @@ def remarks(run: Run) -> list[str]:
     return [
         *_accuracy(run),
         *_classes(run),
+        *_evidence(run),
         *_participation(run),
         *_pull(run),
         *_drift(run),
         *_losses(run),
         *_meaning(run),
         *_declared(run),
+        *_proportions(run),
     ]
 
 
@@ -58,6 +65,21 @@ def _classes(run: Run) -> Iterator[str]:
                 f"Less than half as accurate as the mean class ({mean:.0%}): "
                 f"{_listed([f'{run.classes[k]} ({accuracy[k]:.0%})' for k in low])}."
             )
+
+
+def _evidence(run: Run) -> Iterator[str]:
+    found = class_evidence(run)
+    if found is None or found.untold:  # who does not tell may have just these classes
+        return
+    mean = float(found.total.mean())
+    thin = np.flatnonzero(found.total < THIN * mean)
+    if len(thin):
+        yield (
+            f"Less than {THIN:.0%} of the evidence that sites bring about the mean class (worth "
+            f"{mean:,.0f} exact labels): "
+            f"{_listed([f'{run.classes[k]} ({found.total[k]:,.1f})' for k in thin])}. A few exact "
+            "labels of these classes would help most."
+        )
 
 
 def _participation(run: Run) -> Iterator[str]:
@@ -147,14 +169,60 @@ def _declared(run: Run) -> Iterator[str]:
         if table is None:
             continue
         least = 0.0 if name == "refuted" else FAR
-        wrong = [
-            site
-            for site in run.sites
-            if (row := table[run.everyone.index(site)])[np.isfinite(row)].size
-            and abs(row[np.isfinite(row)][-1]) > least
-        ]
+        wrong = [site for site, value in _lasts(run, table).items() if abs(value) > least]
         if wrong:
             yield f"Declared perhaps wrongly ({what}): {_listed(wrong)}. Check their views."
+
+
+def _proportions(run: Run) -> Iterator[str]:
+    """Sites whose bags seem to have other classes than declared, beyond the model's mistakes.
+
+    If what was declared is right, each misplaced sample is a mistake of the model, so that there
+    are no more of them than mistakes: as in the test, but for a few standard errors of both.
+    """
+    table = run.metrics.get("misplaced")
+    _, accuracy = run.tested("accuracy")
+    if table is None or run.inventory is None or not len(accuracy):
+        return
+    mistakes = 1 - float(accuracy[-1])
+    surely: list[str] = []
+    perhaps: list[str] = []
+    last = _lasts(run, table)
+    for name, site in run.brought.items():
+        share = last.get(name, 0.0)
+        draws = 1 / site.facts.samples + 1 / run.inventory.test
+        error = np.sqrt(mistakes * (1 - mistakes) * draws)
+        if share > max(LEAST_MISPLACED, mistakes + ERRORS * error):
+            enough = share > _by_chance(site) + mistakes
+            (surely if enough else perhaps).append(f"{name} ({share:.0%})")
+    rule = (
+        "more samples would have to be of another class than predicted than the model's mistakes "
+        f"in the test, {mistakes:.0%}, explain"
+    )
+    if surely:
+        yield f"Declared perhaps wrongly (proportions: {rule}): {_listed(surely)}. Check them."
+    if perhaps:
+        yield (
+            f"Bags that seem not to have the declared proportions ({rule}): {_listed(perhaps)}. "
+            "Check them, if they are meant for just these samples. Bags of this size that are "
+            "drawn from a population with the declared proportions may differ as much by chance."
+        )
+
+
+def _by_chance(site: Brought) -> float:
+    """The expected share of misplaced samples in bags drawn at random; inf where nobody knows."""
+    if site.counts is None or site.declared is None:
+        return float("inf")
+    sizes, shares = site.counts[:, None].astype(float), site.declared.astype(float)
+    # The mean absolute deviation of a normal variable is √(2/π) of its standard deviation.
+    away = np.sqrt(2 / np.pi * sizes * shares * (1 - shares))
+    return float(away.sum() / (2 * sizes.sum()))
+
+
+def _lasts(run: Run, table: Numbers) -> dict[str, float]:
+    """Each site's last value, where it has any."""
+    rows = {name: table[run.everyone.index(name)] for name in run.sites}
+    return {name: float(r[np.isfinite(r)][-1]) for name, r in rows.items() if np.isfinite(r).any()}
 
 
 def _means(run: Run, table: Numbers) -> dict[str, float]:

@@ -16,7 +16,7 @@ from potluck.study.files import read_sealed
 
 STEM = "sites"
 
-_ARRAYS = ("counts", "classes", "truth", "declared")
+_ARRAYS = ("counts", "classes", "truth", "declared", "worth")
 
 
 @dataclass(frozen=True)
@@ -55,6 +55,8 @@ class Brought:
       truth:    (K,) samples of each class; None where nobody knows them.
       declared: (Z, K) P(label | class) of coarse and noisy labels, or the class proportions of
                 bags; None for other kinds.
+      worth:    (K,) what one of its labels is worth about each class, from 0 (nothing) to 1 (an
+                exact label). None where it is secret, and in runs made before this was written.
     """
 
     facts: SiteFacts
@@ -62,6 +64,12 @@ class Brought:
     classes: Array | None = None
     truth: Array | None = None
     declared: Array | None = None
+    worth: Array | None = None
+
+    @property
+    def evidence(self) -> Array | None:
+        """(K,) how many exact labels of each class its labels are worth; None without `worth`."""
+        return None if self.worth is None or self.classes is None else self.worth * self.classes
 
 
 @dataclass(frozen=True, eq=False)

@@ -12,6 +12,7 @@ from torch import Tensor
 from potluck.engines import ServerState
 from potluck.engines.evaluation import examine
 from potluck.federation import Federation, Site
+from potluck.labels.identifiability import class_worth
 from potluck.study.array_files import Array
 from potluck.study.inventory import Brought, Inventory, SiteFacts
 from potluck.study.outcome import Outcome, Tested
@@ -83,6 +84,7 @@ def _brought(site: Site, server: bool) -> Brought:
         classes=(counts.double() @ view.proportions).float().numpy(),
         truth=None if truth is None else torch.bincount(truth, minlength=len(view.space)).numpy(),
         declared=matrix.float().numpy() if view.kind in _MATRICES and named else None,
+        worth=class_worth(view, counts).float().numpy(),
     )
 
 

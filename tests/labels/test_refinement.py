@@ -77,6 +77,34 @@ def test_wrong_proportions_of_a_bag_fall_and_right_ones_stand():
     assert torch.allclose(falls.log_b.exp(), falls.log_a.exp().sum(0))
 
 
+def test_samples_that_bags_with_other_proportions_would_have_elsewhere_are_misplaced():
+    """Two bags of ten; by the model 6 and 4 of two classes in one, 2 and 8 in the other."""
+    space = pl.LabelSpace(("a", "b"))
+    predicted = torch.tensor([0] * 6 + [1] * 4 + [0] * 2 + [1] * 8)
+    bag = torch.arange(20) // 10
+    log_eta = torch.tensor([[0.9, 0.1], [0.2, 0.8]], dtype=torch.float64).log()[predicted]
+    right = torch.tensor([[0.6, 0.4], [0.2, 0.8]])
+    assert float(compare(pl.bags(space, right), bag, log_eta).misplaced) < 1e-6
+    wrong = torch.tensor([[0.9, 0.1], [0.3, 0.7]])  # three to move in one bag, one in the other
+    assert float(compare(pl.bags(space, wrong), bag, log_eta).misplaced) == pytest.approx(4 / 20)
+
+
+@given(st.integers(0, 200), st.sampled_from([1.0, 2.0, 3.0]))
+def test_where_the_proportions_are_right_every_misplaced_sample_is_a_mistake(seed, sharp):
+    truth, log_eta, generator = samples(90, seed, sharp)
+    bag = torch.randint(7, (90,), generator=generator)
+    found = torch.zeros(7, 6).index_put((bag, truth), torch.ones(90), accumulate=True)
+    view = pl.bags(
+        SPACE,
+        found / found.sum(1, keepdim=True),
+        sizes=found.sum(1),
+        minimum_rank=1,
+        maximum_condition=1e12,
+    )
+    mistakes = (log_eta.argmax(1) != truth).double().mean()
+    assert compare(view, bag, log_eta).misplaced <= mistakes + 1e-6
+
+
 @pytest.mark.parametrize(
     "view",
     [
@@ -90,7 +118,7 @@ def test_certain_labels_candidates_and_missing_ones_have_nothing_to_refine(view)
     _, log_eta, _ = samples(5)
     found = compare(view, torch.zeros(5).long(), log_eta)
     assert len(found.refuted) == 0
-    assert float(found.surprise) == 0
+    assert float(found.surprise) == float(found.misplaced) == 0
     assert torch.equal(found.log_a, view.codebook.log())
 
 

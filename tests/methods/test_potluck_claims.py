@@ -13,6 +13,7 @@ import torch
 
 import potluck as pl
 from potluck.data.makers import candidates as candidate_maker
+from potluck.data.makers.bags import perturb
 from potluck.data.makers.noise import flip, symmetric
 from potluck.data.partitions import bernoulli_dirichlet
 from potluck.data.readers.digits import digits
@@ -60,6 +61,11 @@ def test_wrong_declarations_cost_little_and_their_sites_show():
     sites["hasty clerk"] = replace(
         sites["hasty clerk"], view=pl.noisy(seven(0).space, symmetric(10, 0.55))
     )
+    wards = next(site for site in sites.values() if site.view.kind == "bags")
+    priors = perturb(wards.view.proportions, 0.8, stream(0, "priors"))
+    sizes = torch.bincount(wards.symbols)
+    rough = pl.bags(seven(0).space, priors, sizes=sizes, maximum_condition=1e6)
+    sites[wards.name] = replace(wards, view=rough)
     federation = replace(seven(0), sites=tuple(sites.values()))
     wrong = pl.train(federation, pl.Recipe(30, 0, Potluck(), local=LOCAL))
     assert accuracy(wrong) > accuracy(right) - 0.03
@@ -68,6 +74,7 @@ def test_wrong_declarations_cost_little_and_their_sites_show():
     assert after["coarse codes"]["refuted"] == pytest.approx(0.1)
     assert after["coarse codes"]["surprise"] > 5 * before["coarse codes"]["surprise"]
     assert abs(before["hasty clerk"]["rate_gap"]) < 4 < abs(after["hasty clerk"]["rate_gap"])
+    assert before[wards.name]["misplaced"] < 0.07 < 0.12 < after[wards.name]["misplaced"]
 
 
 def candidate_sites(seed: int) -> pl.Federation:

@@ -9,6 +9,7 @@ from synthetic_runs import synthetic_run
 
 from potluck.report.remarks import remarks
 from potluck.report.run import read_run
+from potluck.study.inventory import Brought
 from potluck.study.outcome import read_outcome
 
 
@@ -49,6 +50,32 @@ def test_classes_that_are_weak_or_never_predicted_are_named(run):
     said = remarks(replace(changed(run, weak), outcome=replace(outcome, test=test)))
     assert "Never predicted: class 3." in said
     assert any("class 3 (10%)" in one for one in said)
+
+
+def thinned(run, k=0, share=0.01, **changes):
+    """The run with a share of the evidence about a class, and other changes in each site."""
+    sites = []
+    for one in run.inventory.sites:
+        worth = one.worth.copy()
+        worth[k] *= share
+        sites.append(replace(one, worth=worth, **changes))
+    return replace(run, inventory=replace(run.inventory, sites=tuple(sites)))
+
+
+def test_a_class_with_hardly_any_evidence_is_named(run):
+    (said,) = remarks(thinned(run))
+    assert said.startswith("Less than 5% of the evidence that sites bring about the mean class")
+    assert "class 0 (0." in said
+    assert "class 1" not in said
+    assert remarks(thinned(run, share=0.3)) == []
+
+
+def test_nothing_is_said_about_evidence_while_a_site_does_not_tell(run):
+    thin = thinned(run)
+    first, *others = thin.inventory.sites
+    untold = (Brought(first.facts), *others)
+    assert remarks(replace(thin, inventory=replace(thin.inventory, sites=untold))) == []
+    assert remarks(thinned(run, classes=None)) == []
 
 
 def test_a_site_that_pulls_the_other_way_is_named(run):
@@ -96,3 +123,61 @@ def test_an_estimate_that_contradicts_the_declared_mapping_is_named(run):
         f'"{site}": samples of class "class 0" mostly have the label "group 1" by the estimate '
         "(100%), but the declared mapping does not allow it (and 3 more classes)"
     ) in said
+
+
+def with_bags(run, share, size, mistakes=0.1):
+    """The run with a site of four bags of equal size, a share of whose samples is misplaced."""
+    name = "exact site 00"
+
+    def misplace(record):
+        record["test"]["accuracy"] = 1 - mistakes
+        for site, numbers in record["sites"].items():
+            numbers["misplaced"] = share if site == name else 0.0
+
+    declared = np.full((4, 4), 0.1) + 0.6 * np.eye(4)
+    sites = tuple(
+        replace(
+            one,
+            facts=replace(one.facts, kind="bags", samples=4 * size),
+            counts=np.full(4, size),
+            declared=declared,
+        )
+        if one.facts.name == name
+        else one
+        for one in run.inventory.sites
+    )
+    return changed(replace(run, inventory=replace(run.inventory, sites=sites)), misplace)
+
+
+def test_no_more_misplaced_samples_than_mistakes_are_no_reason_to_doubt_proportions(run):
+    assert remarks(with_bags(run, 0.1, size=1000)) == []
+    assert remarks(with_bags(run, 0.11, size=100)) == []  # less than three standard errors more
+    assert remarks(with_bags(run, 0.04, size=1000, mistakes=0.0)) == []  # rounded proportions
+
+
+def test_bags_with_other_proportions_than_declared_are_named(run):
+    (said,) = remarks(with_bags(run, 0.25, size=1000))
+    assert said.startswith("Declared perhaps wrongly (proportions: more samples would have to be")
+    assert "mistakes in the test, 10%" in said
+    assert said.endswith("exact site 00 (25%). Check them.")
+
+
+def test_small_bags_may_differ_from_a_population_by_chance(run):
+    (said,) = remarks(with_bags(run, 0.2, size=10, mistakes=0.05))
+    assert said.startswith("Bags that seem not to have the declared proportions")
+    assert "exact site 00 (20%)" in said
+    assert said.endswith("may differ as much by chance.")
+
+
+def test_where_sizes_are_not_told_chance_is_not_excluded(run):
+    one = with_bags(run, 0.25, size=1000)
+    sites = tuple(replace(site, counts=None) for site in one.inventory.sites)
+    (said,) = remarks(replace(one, inventory=replace(one.inventory, sites=sites)))
+    assert said.endswith("may differ as much by chance.")
+
+
+def test_without_a_test_nobody_knows_the_models_mistakes(run):
+    def untested(record):
+        del record["test"]
+
+    assert remarks(changed(with_bags(run, 0.3, size=1000), untested)) == []

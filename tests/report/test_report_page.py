@@ -95,6 +95,7 @@ def test_the_page_tells_all_that_was_asked_for(page):
         "Confusion matrix",
         "Calibration",
         "What each site brought",
+        "Where the evidence about each class comes from",
         "What labels mean: estimated and declared",
         "Error of the estimated meaning",
         "Pseudo-labels",

@@ -1,6 +1,7 @@
 """What a run folder says about each site, and what it must not say."""
 
 import math
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -75,6 +76,36 @@ def test_candidate_sets_are_counted_by_class_but_not_listed():
     assert found.classes.tolist() == [0.5, 1.5, 1, 3]
 
 
+def test_evidence_is_in_exact_labels():
+    groups = {"insect": ["ant", "bee"], "cat": ["cat"], "dog": ["dog"]}
+    found = brought(
+        site("clinic", exact(SPACE), TRUTH),
+        site("registry", coarse(SPACE, groups), torch.tensor([0, 0, 1, 2, 2, 2])),
+        site("archive", unlabeled(SPACE), None),
+    )
+    assert found["clinic"].evidence == pytest.approx([1, 1, 1, 3])
+    assert found["archive"].evidence == pytest.approx([0, 0, 0, 0])
+    ant, bee, cat, dog = found["registry"].evidence
+    assert (cat, dog) == pytest.approx((1, 3))  # their labels are exact
+    assert 0 < ant < 0.6
+    assert 0 < bee < 0.6
+
+
+def test_candidate_sets_are_worth_what_the_frequent_ones_are():
+    """Two classes, certain but for one sample in six: a set of both is worth nothing."""
+    two = LabelSpace(("ant", "bee"))
+    mask = torch.tensor([[1, 0], [1, 0], [0, 1], [0, 1], [0, 1], [1, 1]])
+    (found,) = brought(site("undecided", candidates(two, mask), mask, None)).values()
+    assert found.classes.tolist() == [2.5, 3.5]
+    assert found.worth == pytest.approx([5 / 6, 5 / 6], abs=0.02)
+
+
+def test_the_server_brings_evidence_like_a_site():
+    server = site("server", exact(SPACE), TRUTH)
+    found = brought(site("archive", unlabeled(SPACE), None), server=server)
+    assert found["server"].evidence == pytest.approx([1, 1, 1, 3])
+
+
 def test_the_server_comes_last_and_is_marked():
     server = site("server", exact(SPACE), TRUTH)
     found = brought(site("archive", unlabeled(SPACE), None), server=server)
@@ -98,7 +129,7 @@ def test_everything_survives_the_way_through_the_files(tmp_path):
     assert (after.classes, after.verdict, after.test) == (before.classes, before.verdict, 4)
     for old, new in zip(before.sites, after.sites, strict=True):
         assert old.facts == new.facts
-        for name in ("counts", "classes", "truth", "declared"):
+        for name in ("counts", "classes", "truth", "declared", "worth"):
             one, other = getattr(old, name), getattr(new, name)
             assert (one is None) == (other is None)
             assert one is None or np.array_equal(one, other)
@@ -113,10 +144,21 @@ def test_of_a_real_private_site_nothing_about_its_labels_is_written(tmp_path):
     hidden = found["secretive"]
     assert (hidden.facts.symbols, hidden.facts.information) == (None, None)
     assert (hidden.counts, hidden.classes, hidden.declared) == (None, None, None)
+    assert (hidden.worth, hidden.evidence) == (None, None)
     assert found["played"].classes.tolist() == [0, 0, 4, 2]
     write_inventory(tmp_path, take_inventory(Federation.of([real])))
     assert (tmp_path / "sites.json").read_text().count("cat") == 1  # among the target classes
     assert (tmp_path / "sites.safetensors").stat().st_size < 100
+
+
+def test_an_inventory_from_before_has_no_evidence(tmp_path):
+    before = take_inventory(Federation.of([site("clinic", exact(SPACE), TRUTH)]))
+    write_inventory(
+        tmp_path, replace(before, sites=tuple(replace(one, worth=None) for one in before.sites))
+    )
+    (found,) = read_inventory(tmp_path).sites
+    assert found.classes.tolist() == [1, 1, 1, 3]
+    assert found.evidence is None
 
 
 def test_a_run_from_before_has_no_inventory(tmp_path):

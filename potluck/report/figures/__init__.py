@@ -11,6 +11,7 @@ from potluck.report.figures.classes import classes
 from potluck.report.figures.confusion import confusion
 from potluck.report.figures.correspondence import correspondence, correspondence_error
 from potluck.report.figures.cost import cost
+from potluck.report.figures.evidence import evidence
 from potluck.report.figures.losses import losses
 from potluck.report.figures.numbers import method_numbers, pseudo_labels
 from potluck.report.figures.progress import progress
@@ -24,6 +25,7 @@ FIGURES: dict[str, Callable[[Run], Picture | None]] = {
     "confusion": confusion,
     "calibration": calibration,
     "brought": brought,
+    "evidence": evidence,
     "losses": losses,
     "sites": sites,
     "correspondence": correspondence,
