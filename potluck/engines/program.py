@@ -146,7 +146,7 @@ class Program:
         self._there: list[Tree] = [{}] * room.sites
         self.memory = self._made(first)
         self._one = _step_of(self.sample, self.sizes)
-        self._run = Run(self.advance)
+        self._run = as_it_is(self)
         self.load(group)
         self._run = prepare(self)
 
