@@ -88,13 +88,13 @@ def signature(ready: Ready) -> Any:
     return unclear, *(tuple(_shapes(tree, kinds(tree, own))) for tree in trees)
 
 
-def _shapes(tree: Tree, kinds: Tree) -> Iterator[Any]:
+def _shapes(tree: Tree, free: Tree) -> Iterator[Any]:
     for key, value in tree.items():
+        kind = free[key]
         if isinstance(value, Tensor):
-            kind = kinds[key]
             yield key, value.dtype, kind, value.shape[1:] if kind else value.shape
         else:
-            yield key, tuple(_shapes(value, kinds[key]))
+            yield key, tuple(_shapes(value, kind))
 
 
 def kinds(tree: Tree, own: Lengths) -> Tree:
@@ -145,11 +145,9 @@ def stack(trees: Sequence[Any], length: int | None = None) -> Any:
     if isinstance(trees[0], Mapping):
         return {key: stack([tree[key] for tree in trees], length) for key in trees[0]}
     stacked = torch.stack(list(trees))
-    return stacked if length in (None, len(trees)) else _lengthened(stacked, length, 0)
-
-
-def _lengthened(tensor: Tensor, length: int, filler: float) -> Tensor:
-    return torch.cat([tensor, tensor.new_full((length - len(tensor), *tensor.shape[1:]), filler)])
+    if length in (None, len(trees)):
+        return stacked
+    return torch.cat([stacked, stacked.new_zeros(length - len(stacked), *stacked.shape[1:])])
 
 
 def each(function: Any, *trees: Any) -> Any:
@@ -175,10 +173,10 @@ def leaves(tree: Any) -> Iterator[Tensor]:
 
 def copy_all(pairs: Iterable[tuple[Tensor, Tensor]]) -> None:
     """Copy values into targets of the same shapes, all of a type by one operation."""
-    kinds: dict[torch.dtype, tuple[list[Tensor], list[Tensor]]] = {}
+    types: dict[torch.dtype, tuple[list[Tensor], list[Tensor]]] = {}
     for target, value in pairs:
-        targets, values = kinds.setdefault(target.dtype, ([], []))
+        targets, values = types.setdefault(target.dtype, ([], []))
         targets.append(target)
         values.append(value)
-    for targets, values in kinds.values():
+    for targets, values in types.values():
         torch._foreach_copy_(targets, values)

@@ -113,7 +113,7 @@ class Declaration:
             matrix=_matrix(view),
             separates=found.complete,
             prior=tuple(view.prior.tolist()) if view.kind == "bags" else None,
-            everywhere=view.kind == "subset" and bool(view.held.all()),
+            everywhere=view.kind == "subset" and view.holds_all,
             validation=validation,
         )
 
@@ -226,7 +226,7 @@ def verdict(declared: Sequence[Declaration], federation: Federation) -> str:
 
 
 def _held(view: LabelView) -> tuple[str, ...] | None:
-    if view.private or (view.held.all() and view.kind != "subset"):
+    if view.private or (view.holds_all and view.kind != "subset"):
         return None
     if view.kind == "subset":
         return view.symbols.names

@@ -385,4 +385,4 @@ def _tells(log_a: Tensor, log_b: Tensor) -> Tensor:
 
 def _lacks_classes(view: LabelView) -> bool:
     """Whether a site has labels, but none of some class."""
-    return len(view.symbols) > 1 and not bool(view.held.all())
+    return len(view.symbols) > 1 and not view.holds_all
