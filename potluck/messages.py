@@ -3,7 +3,7 @@
 Inputs, labels, per-sample beliefs, bag priors and class names have no place in these types.
 """
 
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, field
 
 from torch import Tensor
 
@@ -78,6 +78,8 @@ class SiteState:
 
 def size_in_bytes(message: Broadcast | Update) -> int:
     """How many bytes of tensors a message carries; names and framing come on top."""
-    groups = [getattr(message, field.name) for field in fields(message)]
-    tensors = [value for group in groups if isinstance(group, dict) for value in group.values()]
-    return sum(t.nbytes for t in (*groups, *tensors) if isinstance(t, Tensor))
+    total = 0
+    for value in vars(message).values():
+        tensors = value.values() if isinstance(value, dict) else (value,)
+        total += sum(tensor.nbytes for tensor in tensors if isinstance(tensor, Tensor))
+    return total

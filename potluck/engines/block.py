@@ -4,13 +4,13 @@ Sites that are alike have trees (`trees.py`) with the same keys, and tensors of 
 shapes but for their `Lengths`: a block has a row for each site, with room for the longest.
 """
 
-from collections.abc import Collection
+from collections.abc import Collection, Sequence
 from typing import Any
 
 import torch
 from torch import Tensor
 
-from potluck.engines.trees import Lengths, Tree, copy_all, each, kinds, leaves, row
+from potluck.engines.trees import Lengths, Tree, copy_all, each, in_one, kinds, leaves, row
 
 Pairs = list[tuple[Tensor, Tensor]]
 """Targets, and the values of the same shape that belong there."""
@@ -54,9 +54,11 @@ class Block:
         for number, (here, value, kind) in enumerate(targets):
             if number in unread:
                 continue
-            if kind == "symbols":
-                here[value.shape[0] :] = -torch.inf
-            pairs.append((here[: value.shape[0]] if kind else here, value))
+            if here.shape != value.shape:
+                if kind == "symbols":
+                    here[value.shape[0] :] = -torch.inf
+                here = here[: value.shape[0]]
+            pairs.append((here, value))
         return pairs
 
     def share(self, site: int, lengths: Lengths) -> Tree:
@@ -68,8 +70,12 @@ class Block:
         found: Tree = each(cut, self._rows[site], self._kinds)
         return found
 
-    def copied(self, site: int, lengths: Lengths) -> Tree:
-        """A copy of a site's tree; vectors that the memory holds in parts are in one piece."""
+    def copied(self, lengths: Sequence[Lengths]) -> list[Tree]:
+        """Copies of the first sites' trees; vectors held in parts are in one piece.
+
+        The sites' "vector"s are rows of one matrix, by one operation: nobody keeps them for long.
+        What a site may keep is its own, so that it does not keep the others' alive.
+        """
         pairs: Pairs = []
 
         def copy(tree: Any) -> Any:
@@ -78,8 +84,10 @@ class Block:
                 return pairs[-1][0]
             if 0 in tree:
                 return torch.cat(list(tree.values()), -1)
-            return {key: copy(value) for key, value in tree.items()}
+            return {key: copy(value) for key, value in tree.items() if key != "vector"}
 
-        made: Tree = copy(self.share(site, lengths))
+        made = [copy(self.share(site, own)) for site, own in enumerate(lengths)]
+        vectors = in_one(each(lambda value: value[: len(lengths)], self.tree["vector"]))
+        rows = vectors.clone() if isinstance(self.tree["vector"], Tensor) else vectors
         copy_all(pairs)
-        return made
+        return [{"vector": row, **tree} for row, tree in zip(rows, made, strict=True)]

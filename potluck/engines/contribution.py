@@ -11,10 +11,8 @@ common direction is a good one: that is what the test set is for.
 
 Updates are folded into a mean one at a time. Those of small models and cohorts are kept until the
 mean is known, up to `KEPT` numbers; of others a sketch, so that memory does not grow with the
-number of sites: random signs, then sums over every `WIDTH`-th entry; the signs of `BLOCK`
-successive rows of WIDTH entries are those of the first or all their opposite, so that most of the
-sum is one product of matrices. Scalar products of sketches estimate those of the vectors with a
-relative error of about 1 / √WIDTH.
+number of sites: random signs, then sums over every `WIDTH`-th entry. Scalar products of sketches
+estimate those of the vectors with a relative error of about 1 / √WIDTH.
 """
 
 from collections.abc import Callable, Mapping
@@ -28,8 +26,6 @@ from torch.linalg import vector_norm
 from potluck.streams import stream
 
 WIDTH = 8191  # a prime, so that no layer's columns fall into the same sums
-
-BLOCK = 4
 
 KEPT = 16_000_000  # numbers, 64 MB
 
@@ -145,22 +141,15 @@ def _all(vector: Tensor) -> Tensor:
 
 def sketch(vector: Tensor) -> Tensor:
     """(P,) → (WIDTH,): signed sums whose scalar products estimate those of the vectors."""
-    whole, left = divmod(vector.shape[0], BLOCK * WIDTH)
-    rows, columns = _signs(whole + 1, vector.device, vector.dtype)
-    full, rest = vector.split([whole * BLOCK * WIDTH, left])
-    end = vector.new_zeros(1, BLOCK, WIDTH)
-    end.view(-1)[:left] = rest
-    blocks = full.view(whole, BLOCK, WIDTH)
-    sums = torch.cat([torch.bmm(rows[:whole], blocks), torch.bmm(rows[whole:], end)])
-    return sums.squeeze(1).mul_(columns).sum(0)
+    signed = vector * _signs(len(vector), vector.device, vector.dtype)
+    whole = len(vector) // WIDTH * WIDTH
+    sums = signed[:whole].view(-1, WIDTH).sum(0)
+    sums[: len(vector) - whole] += signed[whole:]
+    return sums
 
 
 @lru_cache(maxsize=4)
-def _signs(blocks: int, device: torch.device, dtype: torch.dtype) -> tuple[Tensor, Tensor]:
-    """(B, 1, BLOCK) and (B, WIDTH), −1 or 1: the same in every round and on every machine."""
-    generator = stream(0, "sketch")
-    rows, columns = (
-        2 * torch.randint(0, 2, shape, generator=generator, dtype=torch.int8) - 1
-        for shape in ((blocks, 1, BLOCK), (blocks, WIDTH))
-    )
-    return rows.to(device, dtype), columns.to(device, dtype)
+def _signs(size: int, device: torch.device, dtype: torch.dtype) -> Tensor:
+    """(P,) −1 or 1: the same in every round and on every machine."""
+    drawn = torch.randint(0, 2, (size,), generator=stream(0, "sketch"), dtype=torch.int8)
+    return (2 * drawn - 1).to(device, dtype)

@@ -150,8 +150,8 @@ def _finished(wave: Sequence[_Launched]) -> Iterator[Finished]:
             yield Finished(site, None, state)
         if part.done is not None:
             torch.cuda.current_stream().wait_event(part.done)
-        for ready, (moving, loss) in zip(part.sites, part.results, strict=True):
-            yield Finished(ready.site, *finish(ready, moving, loss))
+        for ready, (moving, losses) in zip(part.sites, part.results, strict=True):
+            yield Finished(ready.site, *finish(ready, moving, losses))
 
 
 def _autocast(precision: Precision) -> AbstractContextManager[Any]:

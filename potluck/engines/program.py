@@ -158,18 +158,14 @@ class Program:
         """Take all steps of some sites.
 
         Returns:
-          what moved of each, copied from the memory, and its mean loss.
+          what moved of each, copied from the memory, and the sum of its steps' losses.
         """
         self.load(group)
         for number in range(max(len(ready.batches) for ready in group)):
             self.step(group, number)
-        return [
-            (
-                Moving(**self._moving.copied(site, Lengths.of(ready))),
-                self.memory["losses"][site] / len(ready.batches),
-            )
-            for site, ready in enumerate(group)
-        ]
+        moved = self._moving.copied([Lengths.of(ready) for ready in group])
+        losses = self.memory["losses"][: len(group)].clone()
+        return [(Moving(**tree), total) for tree, total in zip(moved, losses, strict=True)]
 
     def load(self, group: Sequence[Ready]) -> None:
         """Put some sites into the memory, at the start of their steps."""
@@ -182,9 +178,8 @@ class Program:
                 pairs += self._samples.place(site, samples)
             pairs += self._fixed.place(site, fixed_tree(ready), self._run.unread)
             pairs += self._moving.place(site, self._moving_tree(ready))
-        batches = stack([self._batches(ready) for ready in group])
         rows = each(lambda value: value[: len(group)], memory["batches"])
-        pairs += zip(leaves(rows), leaves(batches), strict=True)
+        pairs += zip(leaves(rows), leaves(self._batches(group)), strict=True)
         copy_all(pairs)
         memory["active"].copy_(self._active(group), non_blocking=True)
         memory["lr"].fill_(group[0].fixed.broadcast.lr)
@@ -209,12 +204,12 @@ class Program:
     def _made(self, ready: Ready) -> Tree:
         """The memory, for sites like this one."""
         sites, like = self.room.sites, ready.moving.vector
-        batches = self._batches(ready)
+        batches = self._batches([ready])
         return {
             "fixed": self._fixed.tree,
             "samples": self._samples.tree,
             "moving": self._moving.tree,
-            "batches": each(lambda value: value.new_zeros(sites, *value.shape), batches),
+            "batches": each(lambda value: value.new_zeros(sites, *value.shape[1:]), batches),
             "active": like.new_zeros(sites, self.room.steps, dtype=torch.bool),
             # float64, like the Python number it stands for; 0-d tensors promote no others.
             "lr": like.new_zeros((), dtype=torch.float64),
@@ -222,18 +217,24 @@ class Program:
             "number": like.new_zeros((), dtype=torch.int64),
         }
 
-    def _batches(self, ready: Ready) -> Tree:
-        """A site's batches, (steps, ...) each; another stands in for one of unusual length."""
-        usual = next(batch for batch in ready.batches if _size(batch) == self.length)
-        there = (batch if _size(batch) == self.length else usual for batch in ready.batches)
-        return stack([batch_tree(batch) for batch in there], self.room.steps)
+    def _batches(self, group: Sequence[Ready]) -> Tree:
+        """The sites' batches, (S, steps, ...); others stand in for those of unusual length."""
+        steps, there = self.room.steps, list[Tree]()
+        for ready in group:
+            usual = [batch for batch in ready.batches if _size(batch) == self.length]
+            own = [batch if _size(batch) == self.length else usual[0] for batch in ready.batches]
+            own += usual[:1] * (steps - len(own))
+            there += map(batch_tree, own)
+        return each(lambda rows: rows.view(len(group), steps, *rows.shape[1:]), stack(there))
 
     def _active(self, group: Sequence[Ready]) -> Tensor:
         """(S, steps) which sites have a batch of the usual length at which step."""
-        active = torch.zeros(self.room.sites, self.room.steps, dtype=torch.bool)
-        for site, ready in enumerate(group):
-            usual = [_size(batch) == self.length for batch in ready.batches]
-            active[site, : len(usual)] = torch.tensor(usual)
+        rows = [
+            [_length(ready, number) == self.length for number in range(self.room.steps)]
+            for ready in group
+        ]
+        rows += [[False] * self.room.steps] * (self.room.sites - len(rows))
+        active = torch.tensor(rows)
         # From pinned memory, so that the host need not wait for a busy GPU.
         return active.pin_memory() if self.memory["active"].is_cuda else active
 

@@ -117,7 +117,7 @@ def train_ready(ready: Ready) -> tuple[Update, SiteState]:
         for batch in ready.batches:
             moving, loss = step(fixed, moving, batch, autograd)
             losses.append(loss)
-    return finish(ready, moving, torch.stack(losses).mean())
+    return finish(ready, moving, torch.stack(losses).sum())
 
 
 def make_ready(
@@ -208,13 +208,13 @@ def step(
     return Moving(vector, moving.buffers, optimiser, gradient.state, gradients), gradient.loss
 
 
-def finish(ready: Ready, moving: Moving, loss: Tensor) -> tuple[Update, SiteState]:
+def finish(ready: Ready, moving: Moving, losses: Tensor) -> tuple[Update, SiteState]:
     """What a site sends and what it keeps after its steps.
 
     Args:
       ready:  the site as it was before them.
       moving: what they changed.
-      loss:   their mean loss.
+      losses: 0-d, the sum of their losses.
     """
     fixed, recipe, broadcast = ready.fixed, ready.fixed.recipe, ready.fixed.broadcast
     trained = local_model(fixed, moving.vector, moving.buffers)
@@ -232,7 +232,7 @@ def finish(ready: Ready, moving: Moving, loss: Tensor) -> tuple[Update, SiteStat
         aligned={name: _cut(values, held) for name, values in report.aligned.items()},
         extras={**report.extras, **reported},
         metrics={
-            "loss": float(loss),
+            "loss": float(losses) / steps,
             "samples": float(len(fixed.plan.pool)),
             "steps": float(steps),
             "drift": float(vector_norm(progress.change)),
@@ -242,7 +242,7 @@ def finish(ready: Ready, moving: Moving, loss: Tensor) -> tuple[Update, SiteStat
     )
     return update, SiteState(
         method=moving.method,
-        personal=trained.personal,
+        personal={name: value.clone() for name, value in trained.personal.items()},
         federated=report.state,
         optimiser=moving.optimiser if recipe.local.optimiser_state == "keep" else {},
         buffers=moving.buffers if recipe.batch_norm == "local" else {},

@@ -50,8 +50,8 @@ class Stacked:
             for kind, bucket in kinds.items():
                 with seeded(dropout_seed(bucket), bucket[0].moving.vector.device):
                     results = self._programs.of(kind, bucket).train(bucket)
-                for ready, (moved, loss) in zip(bucket, results, strict=True):
-                    finished[ready.site.name] = Finished(ready.site, *finish(ready, moved, loss))
+                for ready, (moved, losses) in zip(bucket, results, strict=True):
+                    finished[ready.site.name] = Finished(ready.site, *finish(ready, moved, losses))
             for site, (_, state) in zip(sites, prepared, strict=True):
                 yield finished.get(site.name, Finished(site, None, state))
 

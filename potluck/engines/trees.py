@@ -1,6 +1,6 @@
 """A site's tensors as nested dictionaries, so that sites can be stacked or share memory."""
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -85,16 +85,14 @@ def signature(ready: Ready) -> Any:
     # have a row for each sample: only sites of that very size are alike.
     unclear = own.samples if own.samples in (ready.fixed.data.log_a.shape[1], own.symbols) else None
     trees = (samples_tree(ready), fixed_tree(ready), moving_tree(ready.moving))
-    return unclear, *(tuple(_shapes(tree, kinds(tree, own))) for tree in trees)
+    return unclear, *(tuple(_shapes(key, tree[key], key, own) for key in tree) for tree in trees)
 
 
-def _shapes(tree: Tree, free: Tree) -> Iterator[Any]:
-    for key, value in tree.items():
-        kind = free[key]
-        if isinstance(value, Tensor):
-            yield key, value.dtype, kind, value.shape[1:] if kind else value.shape
-        else:
-            yield key, tuple(_shapes(value, kind))
+def _shapes(name: str, value: Any, within: str, own: Lengths) -> Any:
+    if isinstance(value, dict):
+        return name, tuple(_shapes(key, inner, within, own) for key, inner in value.items())
+    kind = _kind(name, value, within, own)
+    return name, value.dtype, kind, value.shape[1:] if kind else value.shape
 
 
 def kinds(tree: Tree, own: Lengths) -> Tree:
@@ -105,6 +103,10 @@ def kinds(tree: Tree, own: Lengths) -> Tree:
 def _kinds(name: str, value: Any, within: str, own: Lengths) -> Any:
     if isinstance(value, dict):
         return {key: _kinds(key, inner, within, own) for key, inner in value.items()}
+    return _kind(name, value, within, own)
+
+
+def _kind(name: str, value: Tensor, within: str, own: Lengths) -> str:
     if name == "log_a":
         return "symbols"
     if name == "pool":
@@ -133,26 +135,23 @@ def in_parts(tree: Any, sizes: Sequence[int]) -> Any:
 
 def in_one(tree: Any) -> Any:
     """The inverse of `in_parts`."""
-    if not isinstance(tree, Mapping):
+    if not isinstance(tree, dict):
         return tree
     if 0 in tree:
         return torch.cat(list(tree.values()), -1)
     return {key: in_one(value) for key, value in tree.items()}
 
 
-def stack(trees: Sequence[Any], length: int | None = None) -> Any:
-    """Trees of equal shapes → one tree of stacked tensors, filled up with zeros to a length."""
-    if isinstance(trees[0], Mapping):
-        return {key: stack([tree[key] for tree in trees], length) for key in trees[0]}
-    stacked = torch.stack(list(trees))
-    if length in (None, len(trees)):
-        return stacked
-    return torch.cat([stacked, stacked.new_zeros(length - len(stacked), *stacked.shape[1:])])
+def stack(trees: Sequence[Any]) -> Any:
+    """Trees of equal shapes → one tree of stacked tensors."""
+    if isinstance(trees[0], dict):
+        return {key: stack([tree[key] for tree in trees]) for key in trees[0]}
+    return torch.stack(list(trees))
 
 
 def each(function: Any, *trees: Any) -> Any:
     """A tree of a function of the tensors at the same place in some trees."""
-    if isinstance(trees[0], Mapping):
+    if isinstance(trees[0], dict):
         return {key: each(function, *(tree[key] for tree in trees)) for key in trees[0]}
     return function(*trees)
 
@@ -164,7 +163,7 @@ def row(tree: Any, number: int) -> Any:
 
 def leaves(tree: Any) -> Iterator[Tensor]:
     """All tensors of a tree, in order."""
-    if isinstance(tree, Mapping):
+    if isinstance(tree, dict):
         for value in tree.values():
             yield from leaves(value)
     else:

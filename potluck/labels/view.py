@@ -69,14 +69,26 @@ class LabelView:
         joint = self.codebook * self.prior
         return joint / joint.sum(1, keepdim=True).clamp_min(torch.finfo(joint.dtype).tiny)
 
+    @cached_property
+    def log_codebook(self) -> Tensor:
+        """(Z, K) float64: log A."""
+        return self.codebook.log()
+
+    @cached_property
+    def log_normaliser(self) -> Tensor:
+        """(K,) float64: log b."""
+        return self.normaliser.log()
+
     def own(self) -> "LabelView":
         """The view as the site itself knows it.
 
         A private site knows only its own classes: its view is over them alone, in its own
         order, and carries no trace of the target classes. Other sites know the target classes.
         """
-        if not self.private:
-            return self
+        return self._narrowed if self.private else self
+
+    @cached_property
+    def _narrowed(self) -> "LabelView":
         held = self.classes
         space = self.symbols
         return LabelView(

@@ -80,8 +80,8 @@ class SiteData:
         return cls(
             inputs=site.inputs,
             symbols=site.symbols,
-            log_a=view.codebook.log().to(device, dtype),
-            log_b=view.normaliser.log().to(device, dtype),
+            log_a=view.log_codebook.to(device, dtype),
+            log_b=view.log_normaliser.to(device, dtype),
             prior=view.prior.to(device, dtype),
             truth=_own_truth(site),
             names=view.symbols.names,
