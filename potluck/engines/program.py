@@ -8,14 +8,15 @@ Sites whose steps have the same shape share a program. Its memory holds their te
 
 Batches are never padded, so batch norm and every mean are exact. Those of the usual length run
 in the program; a site that has none at some step is passed over by a mask; batches of another
-length (a short last one) run one by one in the same memory. Only tensors that no step looks at
-beyond a site's own length are padded: memory is made with room to spare, so that a program
-serves other sites in later rounds.
+length (a short last one) run uncompiled in the same memory, those of neighbours together. Only
+tensors that no step looks at beyond a site's own length are padded: memory is made with room to
+spare, so that a program serves other sites in later rounds.
 """
 
 from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, fields
+from itertools import groupby
 from typing import Any, Generic, TypeVar
 
 import torch
@@ -60,6 +61,10 @@ class Run:
 
 Prepare = Callable[["Program"], Run]
 """Makes a program's step quicker (traced, compiled, captured) for its memory."""
+
+
+_BY_SITE = ("samples", "fixed", "moving", "losses")
+"""What a memory holds a row of for each site, besides the batches."""
 
 
 class CannotCompileError(Exception):
@@ -171,12 +176,15 @@ class Program:
         """Put some sites into the memory, at the start of their steps."""
         memory = self.memory
         pairs: Pairs = []
+        # What the usual step does not look at, one on fewer samples might.
+        odd = any(_size(batch) != self.length for ready in group for batch in ready.batches)
+        unread = frozenset[int]() if odd else self._run.unread
         for site, ready in enumerate(group):
             samples = samples_tree(ready)
             if any(self._there[site].get(name) is not value for name, value in samples.items()):
                 self._there[site] = samples
                 pairs += self._samples.place(site, samples)
-            pairs += self._fixed.place(site, fixed_tree(ready), self._run.unread)
+            pairs += self._fixed.place(site, fixed_tree(ready), unread)
             pairs += self._moving.place(site, self._moving_tree(ready))
         rows = each(lambda value: value[: len(group)], memory["batches"])
         pairs += zip(leaves(rows), leaves(self._batches(group)), strict=True)
@@ -193,9 +201,9 @@ class Program:
             self._run.step(self.memory)
         else:
             self.memory["number"] += 1
-        for site, length in enumerate(lengths):
+        for length, sites in groupby(range(len(group)), key=lengths.__getitem__):
             if length not in (None, self.length):
-                self._odd_step(site, group[site], number)
+                self._odd_step(group, list(sites), number)
 
     def _moving_tree(self, ready: Ready) -> Tree:
         """What moves at a site, as the memory holds it."""
@@ -244,30 +252,37 @@ class Program:
         # index_select, since plain indexing would fetch the number from the device.
         batch = each(lambda rows: rows.index_select(1, now).squeeze(1), memory["batches"])
         active = memory["active"].index_select(1, now).squeeze(1)
-        samples, fixed = memory["samples"], memory["fixed"]
-        moving, lr = memory["moving"], memory["lr"]
-        if self.room.sites == 1:
-            moved, loss = self._one(
-                row(samples, 0), row(fixed, 0), row(moving, 0), row(batch, 0), lr
-            )
-            moved, loss = each(lambda value: value.unsqueeze(0), moved), loss.unsqueeze(0)
-        else:
-            axes = (0, 0, 0, 0, None, 0)
-            together = vmap(_where_active(self._one), axes, randomness="different")
-            moved, loss = together(samples, fixed, moving, batch, lr, active)
+        moving = memory["moving"]
+        moved, loss = self._stepped(memory, batch)
+        if self.room.sites > 1:
+            moved = each(lambda new, old: _where(active, new, old), moved, moving)
+            loss = _where(active, loss, torch.zeros_like(loss))
         each(Tensor.copy_, moving, moved)
         memory["losses"].add_(loss)
         memory["number"].add_(1)
 
-    def _odd_step(self, site: int, ready: Ready, number: int) -> None:
-        """One site's step on a batch of another length."""
-        moving = self._moving.share(site, Lengths.of(ready))
-        batch = batch_tree(ready.batches[number])
-        moved, loss = self._one(
-            samples_tree(ready), fixed_tree(ready), moving, batch, self.memory["lr"]
-        )
-        each(Tensor.copy_, moving, moved)
-        self.memory["losses"][site] += loss
+    def _odd_step(self, group: Sequence[Ready], sites: Sequence[int], number: int) -> None:
+        """The step of neighbouring sites on batches of one other length."""
+        batch = stack([batch_tree(group[site].batches[number]) for site in sites])
+        rows = slice(sites[0], sites[-1] + 1)
+        memory = {
+            **each(lambda stacked: stacked[rows], {key: self.memory[key] for key in _BY_SITE}),
+            "lr": self.memory["lr"],
+        }
+        moved, loss = self._stepped(memory, batch)
+        each(Tensor.copy_, memory["moving"], moved)
+        memory["losses"].add_(loss)
+
+    def _stepped(self, memory: Tree, batch: Tree) -> tuple[Tree, Tensor]:
+        """What moves at every site of a memory after a step, and the (S,) losses of the step."""
+        trees = (memory["samples"], memory["fixed"], memory["moving"], batch)
+        if len(memory["losses"]) > 1:
+            together = vmap(self._one, (0, 0, 0, 0, None), randomness="different")
+            moved, loss = together(*trees, memory["lr"])
+            return moved, loss
+        samples, fixed, moving, only = (row(tree, 0) for tree in trees)
+        moved, loss = self._one(samples, fixed, moving, only, memory["lr"])
+        return each(lambda value: value.unsqueeze(0), moved), loss.unsqueeze(0)
 
 
 AnyProgram = TypeVar("AnyProgram", bound=Program)
@@ -379,14 +394,6 @@ def _step_of(sample: Fixed, sizes: Sequence[int]) -> One:
     return one
 
 
-def _where_active(one: One) -> Callable[..., tuple[Tree, Tensor]]:
-    """The step of a site that may have nothing to do: one more argument, bool."""
-
-    def masked(
-        samples: Tree, fixed: Tree, moving: Tree, batch: Tree, lr: Tensor, active: Tensor
-    ) -> tuple[Tree, Tensor]:
-        moved, loss = one(samples, fixed, moving, batch, lr)
-        kept = each(lambda new, old: torch.where(active, new, old), moved, moving)
-        return kept, torch.where(active, loss, torch.zeros_like(loss))
-
-    return masked
+def _where(active: Tensor, new: Tensor, old: Tensor) -> Tensor:
+    """(S, ...) the new rows of the (S,) active sites, the old ones of others."""
+    return torch.where(active.view(-1, *(1,) * (new.ndim - 1)), new, old)
