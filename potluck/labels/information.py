@@ -9,6 +9,14 @@ the variance of "is it k?" that the label is expected to remove (law of total va
 label removes all of v(η_k). So, over the samples of a site, the sum of v(η̃_ik) − v(q_ik) over
 the sum of v(η_ik) is what its labels are worth: 1 for exact ones, 0 for none, and the share of a
 thousand coarse or noisy labels that as many exact ones would give.
+
+Labels that come about by chance also say when they have said all. Who knew that a sample is of
+class k would still be surprised by its symbol, on average by its entropy given the class,
+
+    H_k = − Σ_z p(z | k) log p(z | k),   p(z | k) = A[z, k] / b_k.
+
+It is 0 where the class decides the symbol, as with exact and most coarse labels; candidates count
+as such. A model that is less surprised by a site's symbols has learned their errors by heart.
 """
 
 import torch
@@ -49,6 +57,21 @@ def worth(log_eta: Tensor, log_a: Tensor, log_b: Tensor) -> tuple[Tensor, Tensor
     total = (removed.sum() + _SMALLEST) / (all_of_it.sum() + _SMALLEST)
     each = (removed + _SMALLEST) / (all_of_it + _SMALLEST)
     return total.clamp(0, 1), each.clamp(0, 1)
+
+
+def symbol_entropy(log_a: Tensor, log_b: Tensor) -> Tensor:
+    """How much a symbol surprises those who know the class.
+
+    Args:
+      log_a: (Z, K) log codebook of the site.
+      log_b: (K,) its log-normaliser.
+
+    Returns:
+      (K,) entropies H_k in nats; 0 for classes that cannot occur at the site.
+    """
+    possible = log_a > -torch.inf
+    log_p = torch.where(possible, log_a - log_b, 0.0)
+    return -(log_p.exp() * log_p).sum(0)
 
 
 def _variance(p: Tensor) -> Tensor:

@@ -9,7 +9,11 @@ At each site a label is a symbol z with class likelihoods a = A[z] and normalise
              s_i  = [max q̄_i ≥ τ]                      the samples whose class the site is sure of,
                                                        those of each class counting for all of it
 
-             loss = mean_i −log (a_i · η_i) / (b · η_i)           likelihood of what was observed
+             ℓ    = mean_i −log (A[z_i] · η_i) / (b · η_i)        surprise at the symbols
+             H    = mean_i Σ_k q̄_ik H(z | k)                       if the classes were known
+             g    = [ℓ > H]                            whether the labels have more to say
+
+             loss = g mean_i −log (a_i · η_i) / (b · η_i)         likelihood of what was observed
                   + λ mean_i s_i CE(f(strong(x_i)), q̄_i)          pseudo-labels
                   + λ' mean_i s_i CE(f(x̃_i), q̃_i)                 mixup
              x̃ = γ x_i + (1−γ) x_j and q̃ alike, γ ~ Beta(α, α), j any sample of the site
@@ -18,6 +22,11 @@ At each site a label is a symbol z with class likelihoods a = A[z] and normalise
                                                        exact ones        (labels/information.py)
     server   averages with these weights; rows of the head by least squares over all samples that
              sites are sure of, where nearly all weight has sites that lack classes (head_sums.py)
+
+A model that is less surprised by a site's symbols than one that knew all classes, ℓ ≤ H, has
+learned their errors by heart. So labels are fitted only in rounds where ℓ > H: the discrepancy
+principle (Morozov 1966), with the entropy of the view as the level of noise. H = 0 where the class
+decides the label, and a site that declared nothing about its labels has no H.
 
 Labels that are certain have q̄ = a: with exact labels this is supervised training with mixup.
 Where a label says nothing, q̄ = q = η has no memory, and its argmax is the target, as in SemiFL;
@@ -42,7 +51,7 @@ from potluck.data.augment import draw_mixup, mixup
 from potluck.errors import PotluckError, one_of
 from potluck.federation import Federation
 from potluck.labels import LabelView
-from potluck.labels.information import worth
+from potluck.labels.information import symbol_entropy, worth
 from potluck.labels.refinement import Refined, refined
 from potluck.losses import log_posterior, soft_cross_entropy, view_nll
 from potluck.losses.beliefs import expected_accuracy, initial_beliefs
@@ -57,6 +66,7 @@ Thresholds = Literal["one", "class"]
 Balance = Literal["class", "none"]
 Weights = Literal["samples", "information", "information-per-class"]
 Head = Literal["auto", "averaged", "solved"]
+Stop = Literal["entropy", "never"]
 
 # Of the least-squares head; those of `ridge-head`.
 RIDGE, SCALE = 1e-3, 3.0
@@ -87,6 +97,8 @@ class Potluck(Method):
                   what was declared.
       patience:   rounds before a model may refute what a site declared; a site that declared
                   nothing about its labels does not wait.
+      stop:       labels are fitted until a model that knew the classes would fit them no better
+                  ("entropy"), or always.
       weights:    what sites count by: samples, what their labels are worth, or that class by class
                   for the rows of the head.
       head:       rows of the head are averaged, solved by least squares, or ("auto") solved where
@@ -104,6 +116,7 @@ class Potluck(Method):
     momentum: float = 0.8
     trust: float = 10.0
     patience: int = 10
+    stop: Stop = "entropy"
     weights: Weights = "information"
     head: Head = "auto"
     alpha: float = 0.75
@@ -115,6 +128,7 @@ class Potluck(Method):
         for option, known in (
             ("thresholds", Thresholds),
             ("balance", Balance),
+            ("stop", Stop),
             ("weights", Weights),
             ("head", Head),
         ):
@@ -163,11 +177,13 @@ class Potluck(Method):
         # A soft target that is the model's own prediction would teach it nothing.
         targets = torch.where(tells.unsqueeze(1), beliefs, _chosen(beliefs))
         tensors = {"beliefs": beliefs, "targets": targets, "sure": self.balanced(beliefs, sure)}
-        tensors |= {"log_a": view.log_a, "log_b": view.log_b}
+        fitted = self.fitted(site, view, log_eta, beliefs)
+        tensors |= {"log_a": view.log_a, "log_b": view.log_b, "fitted": fitted}
         if self.head != "averaged" and bool(shared.get("solve", True)):
             known = head_sums.sums(features[sure], beliefs[sure][:, site.classes])
             tensors |= {_SENT + name: value / max(len(pool), 1) for name, value in known.items()}
         metrics = {"sure": float(sure.to(beliefs).mean()), "surprise": float(view.surprise)}
+        metrics["labels_fitted"] = float(fitted)
         if len(view.refuted):
             metrics["refuted"] = float(view.refuted.to(beliefs).mean())
             metrics["rate_gap"] = float(view.rate_gap)
@@ -191,6 +207,16 @@ class Potluck(Method):
         if round_number >= self.patience:
             return found
         return replace(found, log_a=site.log_a, log_b=site.log_b)
+
+    def fitted(self, site: SiteData, view: Refined, log_eta: Tensor, beliefs: Tensor) -> Tensor:
+        """() 1 where symbols surprise the model more than if it knew the classes, otherwise 0."""
+        # A model's own guess of how labels come about cannot show that it knows them by heart.
+        declared = bool(_tells(site.log_a, site.log_b).any())
+        if self.stop == "never" or not declared:
+            return log_eta.new_ones(())
+        found = view_nll(log_eta, view.log_a[site.symbols], view.log_b).mean()
+        if_known = (beliefs @ symbol_entropy(view.log_a, view.log_b)).mean()
+        return (found > if_known).to(log_eta)
 
     def sure(self, beliefs: Tensor) -> Tensor:
         """(N, K) beliefs → (N,) bool: whose class the site is sure of."""
@@ -258,7 +284,8 @@ class Potluck(Method):
         absent = torch.where(known["log_b"] > -torch.inf, 0.0, _SILENT)
         weak = seen(self.weak, site.inputs[index], batch.draws, "weak")
         logits = model(weak)
-        loss = view_nll(logits, known["log_a"][site.symbols[index]], known["log_b"]).mean()
+        nll = view_nll(logits, known["log_a"][site.symbols[index]], known["log_b"])
+        loss = known["fitted"] * nll.mean()
         if self.pseudo:
             if self.strong != "none":
                 logits = model(seen(self.strong, site.inputs[index], batch.draws, "strong"))

@@ -6,15 +6,17 @@ import pytest
 import torch
 
 import potluck as pl
+from potluck.engines import ENGINES
 from potluck.errors import PotluckError
 from potluck.federated.weights import entry_weights
-from potluck.methods import Likelihood, LocalModel, Potluck, SiteData
+from potluck.losses import log_posterior
+from potluck.methods import Batch, Likelihood, LocalModel, Potluck, SiteData
 from potluck.methods.potluck import RIDGE, SCALE
 from potluck.models import build
 from potluck.models.network import Network
 
 SPACE = pl.LabelSpace(("a", "b", "c", "d"))
-OFF = Potluck(pseudo=0, mix=0, trust=float("inf"), weights="samples", head="averaged")
+OFF = Potluck(pseudo=0, mix=0, trust=float("inf"), stop="never", weights="samples", head="averaged")
 
 
 def blobs(count: int, seed: int, spread: float = 0.5) -> tuple[torch.Tensor, torch.Tensor]:
@@ -114,6 +116,67 @@ def test_pseudo_labels_of_each_class_count_as_much_as_the_class_is_believed_to_o
     wanted = beliefs.mean(0)
     assert (share - wanted).abs().sum() < 0.6 * (plain - wanted).abs().sum()
     assert torch.equal(Potluck(balance="none").balanced(beliefs, sure), sure.float())
+
+
+def fitted(method, given: pl.Site, eta: torch.Tensor) -> float:
+    data, log_eta = SiteData.of(given), eta.log()
+    view = method.corrected(data, log_eta, 0)
+    beliefs = log_posterior(log_eta, view.log_a[data.symbols]).exp()
+    return float(method.fitted(data, view, log_eta, beliefs))
+
+
+def certain(classes: torch.Tensor, certainty: float = 0.97) -> torch.Tensor:
+    """Posteriors of a model that is this sure of these classes."""
+    onehot = torch.nn.functional.one_hot(classes, 4).float()
+    return certainty * onehot + (1 - certainty) / 3 * (1 - onehot)
+
+
+def test_labels_are_fitted_until_a_model_that_knew_the_classes_would_fit_them_no_better():
+    # Right seven times in ten: H = −0.7 log 0.7 − 0.3 log 0.1 = 0.94 nats.
+    noise = torch.full((4, 4), 0.1) + 0.6 * torch.eye(4)
+    truth = torch.arange(40) % 4
+    right = torch.arange(40) % 10 < 7
+    written = torch.where(right, truth, (truth + 1) % 4)
+    clerk = pl.Site.of("clerk", torch.zeros(40, 4), pl.noisy(SPACE, noise), written, truth)
+    uniform = torch.full((40, 4), 0.25)
+    by_heart, nearly_right = certain(written), certain(truth)
+    assert fitted(Potluck(), clerk, uniform) == 1  # log 4 = 1.39
+    assert fitted(Potluck(), clerk, nearly_right) == 1  # 0.96, a little above H
+    assert fitted(Potluck(), clerk, by_heart) == 0  # −log 0.69 = 0.38
+    assert fitted(Potluck(stop="never"), clerk, by_heart) == 1
+    lab = pl.Site.of("lab", torch.zeros(40, 4), pl.exact(SPACE), truth)
+    assert fitted(Potluck(), lab, certain(truth, 0.9999)) == 1
+
+
+def test_what_a_model_guessed_of_labels_does_not_stop_it():
+    flat = pl.coarse(SPACE, torch.full((2, 4), 0.5), names=["x", "y"])
+    codes = site("codes", flat, lambda y: y // 2)
+    assert fitted(Potluck(), codes, certain(torch.arange(60) % 4)) == 1
+
+
+def test_a_site_whose_labels_have_said_all_moves_nothing_by_them():
+    clerk = everyone()[2]
+    plan = planned(replace(OFF, stop="entropy"), clerk)
+    closed = replace(plan, tensors=plan.tensors | {"fitted": torch.zeros(())})
+    data, model = SiteData.of(clerk), model_of()
+    theta = model.theta.clone().requires_grad_()
+    batch = Batch(torch.arange(16), {})
+    for given, moves in ((plan, True), (closed, False)):
+        loss, _ = OFF.loss(replace(model, theta=theta), data, given, batch, {}, {})
+        (gradient,) = torch.autograd.grad(loss, theta)
+        assert bool(gradient.any()) == moves
+
+
+def test_sites_that_stop_at_different_times_can_be_stacked():
+    federation = pl.Federation.of(everyone())
+    recipe = pl.Recipe(rounds=4, method=Potluck(), local=pl.LocalTraining(lr=0.3, epochs=4))
+    one, many = (
+        pl.train(federation, recipe, engine=ENGINES[name]()) for name in ("sequential", "stacked")
+    )
+    stopped = {name: 1 - m["labels_fitted"] for name, m in one.history[-1]["sites"].items()}
+    assert stopped["clerk"] == 1
+    assert stopped["lab"] == 0
+    assert torch.allclose(one.state.theta, many.state.theta, atol=1e-5)
 
 
 def test_thresholds_per_class_let_in_a_class_that_is_believed_less_surely():
@@ -255,6 +318,7 @@ def test_a_wrong_mapping_is_corrected_after_patience_and_shows_in_the_metrics():
         ({"alpha": 0.0}, "method.alpha is 0.0; mixup needs it above 0"),
         ({"weights": "sample"}, 'method.weights "sample".*did you mean "samples"'),
         ({"balance": "classes"}, 'method.balance "classes".*did you mean "class"'),
+        ({"stop": "always"}, 'method.stop "always".*Known: entropy, never'),
         ({"head": "solve"}, 'method.head "solve".*did you mean "solved"'),
         ({"strong": "rotate"}, 'method.strong is "rotate", but the samples have shape'),
     ],
