@@ -18,7 +18,7 @@ from potluck.local import LocalTraining
 from potluck.losses.llp import proportion_loss
 from potluck.messages import Tensors
 from potluck.methods.bagged import Bagged
-from potluck.methods.method import Batch, LocalModel, Plan, SiteData
+from potluck.methods.method import Plan, SiteData, Step
 
 
 @dataclass(frozen=True)
@@ -38,16 +38,9 @@ class FedLLP(Bagged):
         order = replace(local, batch_size=1).batches(torch.arange(len(sizes)), generator)
         return [members[int(m)] for m in order]
 
-    def loss(
-        self,
-        model: LocalModel,
-        site: SiteData,
-        plan: Plan,
-        batch: Batch,
-        shared: Tensors,
-        state: Tensors,
-    ) -> tuple[Tensor, Tensors]:
+    def loss(self, step: Step) -> tuple[Tensor, Tensors]:
         """The proportion loss of one set."""
+        site, batch = step.site, step.batch
         own = site.symbols[batch.index[:1]]  # all of the batch is of one set
         proportions = site.log_proportions[own].exp().squeeze(0)
-        return proportion_loss(model(self.inputs(site, batch)), proportions), state
+        return proportion_loss(step.model(self.inputs(step)), proportions), step.state

@@ -26,9 +26,8 @@ from torch import Tensor
 
 from potluck.errors import PotluckError
 from potluck.federation import Federation
-from potluck.messages import Tensors
 from potluck.methods.fedul import FedUL
-from potluck.methods.method import LocalModel, Plan, SiteData
+from potluck.methods.method import Here, Plan
 
 # Steps of expectation maximisation; each costs one multiplication per sample and class.
 STEPS = 50
@@ -60,16 +59,10 @@ class RefinedFedUL(FedUL):
         if not self.trust >= 0:
             raise PotluckError(f"method.trust is {self.trust}; it must be at least 0.")
 
-    def plan(
-        self,
-        model: LocalModel,
-        site: SiteData,
-        shared: Tensors,
-        state: Tensors,
-        generator: torch.Generator,
-    ) -> Plan:
+    def plan(self, here: Here, generator: torch.Generator) -> Plan:
         """Refine the proportions, then train with them."""
-        plan = super().plan(model, site, shared, state, generator)
+        model, site = here.model, here.site
+        plan = super().plan(here, generator)
         declared = priors = site.log_proportions.exp()
         if model.round >= self.warmup:
             ratios = torch.softmax(model.reference(site.inputs), 1)

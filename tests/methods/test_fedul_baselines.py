@@ -16,9 +16,11 @@ from potluck.methods import (
     FedLLPVAT,
     FedPL,
     FedUL,
+    Here,
     LocalModel,
     RefinedFedUL,
     SiteData,
+    Step,
 )
 from potluck.methods.fedllp_vat import ramp_up
 from potluck.models import as_classifier
@@ -64,10 +66,15 @@ def model_of(scale=1.0, round_number=0, norm=False):
     return LocalModel(network, theta, buffers, (theta, buffers), round=round_number)
 
 
+def planned(method, model, seed=0):
+    return method.plan(Here(model, DATA, {}, {}), seeded(seed))
+
+
 def step(method, model, index, seed=0):
-    plan = method.plan(model, DATA, {}, {}, seeded(seed))
+    plan = planned(method, model, seed)
     draws = method.draw(DATA, plan, [index], seeded(seed))[0]
-    return method.loss(model, DATA, plan, Batch(index, draws), {}, {})[0], plan, draws
+    batch = Batch(index, draws)
+    return method.loss(Step(model, DATA, {}, {}, plan, batch))[0], plan, draws
 
 
 # --- FedPL
@@ -86,7 +93,7 @@ def test_after_it_the_model_labels_and_only_sure_labels_are_trained_on():
     method = FedPL(warmup=3, tau=0.6)
     model = model_of(2.0, 3)
     p = model.reference(DATA.inputs).softmax(1)
-    plan = method.plan(model, DATA, {}, {}, seeded())
+    plan = planned(method, model)
     sure = p.amax(1) >= 0.6
     assert 0 < sure.sum() < 12
     assert plan.pool.tolist() == sure.nonzero().flatten().tolist()
@@ -101,7 +108,7 @@ def test_after_it_the_model_labels_and_only_sure_labels_are_trained_on():
 def test_sure_samples_are_blended_with_unsure_ones(mix):
     method = FedPL(warmup=1, tau=0.6, mix=mix, mix_weight=0.3)
     model = model_of(2.0, 1)
-    index = method.plan(model, DATA, {}, {}, seeded()).pool[:3]
+    index = planned(method, model).pool[:3]
     loss, plan, draws = step(method, model, index, seed=5)
     partner, share = draws["partner"], draws["share"]
     assert set(partner.tolist()) <= set(plan.tensors["unsure"].tolist())
@@ -119,8 +126,8 @@ def test_sure_samples_are_blended_with_unsure_ones(mix):
 
 def test_a_site_that_is_sure_of_nothing_sits_out_and_one_sure_of_all_does_not_blend():
     method = FedPL(warmup=1, tau=0.9)
-    assert len(method.plan(model_of(0.0, 1), DATA, {}, {}, seeded()).pool) == 0
-    certain = method.plan(model_of(1e4, 1), DATA, {}, {}, seeded())
+    assert len(planned(method, model_of(0.0, 1)).pool) == 0
+    certain = planned(method, model_of(1e4, 1))
     assert len(certain.pool) == 12
     assert certain.tensors["mix_weight"] == 0
 
@@ -129,7 +136,7 @@ def test_a_site_that_is_sure_of_nothing_sits_out_and_one_sure_of_all_does_not_bl
 
 
 def test_each_step_takes_one_whole_set():
-    plan = FedLLP().plan(model_of(), DATA, {}, {}, seeded())
+    plan = planned(FedLLP(), model_of())
     batches = FedLLP().batches(LOCAL, DATA, plan, seeded())
     assert sorted(sorted(batch.tolist()) for batch in batches) == [
         [0, 5, 9],

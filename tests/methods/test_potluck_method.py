@@ -8,7 +8,7 @@ import torch
 import potluck as pl
 from potluck.errors import PotluckError
 from potluck.federated.weights import entry_weights
-from potluck.methods import Likelihood, LocalModel, Potluck, SiteData
+from potluck.methods import Here, Likelihood, LocalModel, Potluck, SiteData
 from potluck.methods.potluck import RIDGE, SCALE
 from potluck.models import build
 from potluck.models.network import Network
@@ -66,8 +66,8 @@ def model_of(classes: int = 4, seed: int = 1) -> LocalModel:
 
 def planned(method, given: pl.Site, shared=None):
     data = SiteData.of(given)
-    classes = len(data.log_b)
-    return method.plan(model_of(classes), data, shared or {}, method.start(data), torch.Generator())
+    here = Here(model_of(len(data.log_b)), data, shared or {}, method.start(data))
+    return method.plan(here, torch.Generator())
 
 
 def test_with_all_parts_off_it_is_the_likelihood():
@@ -203,7 +203,7 @@ def test_where_others_see_all_classes_only_private_sites_send_sums():
     assert method.share(trained.state.method, "secret") == {}
     for given, shared, sends in ((lab, told, False), (secret, {}, True)):
         plan = planned(method, given, shared)
-        sent = method.report(model_of(), SiteData.of(given), plan, {})
+        sent = method.report(Here(model_of(), SiteData.of(given), shared, {}), plan)
         assert bool(sent) == sends
 
 
