@@ -7,10 +7,10 @@ BIN := .venv/bin
 demo: .venv/ready
 	$(BIN)/potluck demo
 
-# Workers of one thread each (tests/conftest.py), three for two cores: network tests mostly wait.
+# Workers of one thread each (tests/conftest.py), four for two cores: network tests mostly wait.
 # A file's tests share their fixtures.
 test: .venv/dev lint
-	$(BIN)/python -m pytest --numprocesses 3 --dist loadfile --no-loadscope-reorder -rs
+	$(BIN)/python -m pytest --numprocesses 4 --dist loadfile --no-loadscope-reorder -rs
 
 lint: .venv/dev
 	$(BIN)/ruff check .

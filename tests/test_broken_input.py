@@ -2,7 +2,6 @@
 it is, what is wrong and what to do. No traceback, no run."""
 
 import shutil
-import subprocess
 import sys
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -11,6 +10,7 @@ from typing import NamedTuple
 import numpy as np
 import pytest
 import torch
+from commands import copied
 from PIL import Image
 
 from potluck.cli import main
@@ -993,8 +993,7 @@ def test_a_label_column_that_is_not_there_is_named_with_the_nearest_one(
 def test_a_process_ends_with_the_message_and_code_2(name: str, here: Path) -> None:
     case = CASES[name]
     case.arrange(here)
-    command = [sys.executable, "-m", "potluck.cli", *case.command.split()]
-    ended = subprocess.run(command, cwd=here, capture_output=True, text=True, check=False)
+    ended = copied(*case.command.split(), cwd=here)
     assert ended.returncode == 2
     assert "Traceback" not in ended.stdout + ended.stderr
     assert all(fragment in ended.stderr for fragment in case.says), ended.stderr

@@ -16,6 +16,7 @@ import numpy as np
 import pyarrow.csv
 import pyarrow.parquet
 import pytest
+from commands import copied, process, start
 from PIL import Image
 
 import potluck as potluck_library
@@ -43,16 +44,6 @@ view = { kind = "exact" }
 rounds = 1
 local.batch_size = 64
 """
-
-
-def process(*command: object, cwd: Path) -> subprocess.CompletedProcess[str]:
-    return subprocess.run(
-        [sys.executable, "-m", "potluck.cli", *map(str, command)],
-        cwd=cwd,
-        capture_output=True,
-        text=True,
-        check=False,
-    )
 
 
 @pytest.fixture
@@ -86,21 +77,15 @@ def irises(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def killed(irises: Path) -> Path:
     """The same run, killed with SIGKILL at a random moment in the middle."""
     folder = irises / "killed"
-    command = ["run", "starter/study.toml", *SHORTER, "--out", str(folder)]
-    victim = subprocess.Popen(
-        [sys.executable, "-m", "potluck.cli", *command],
-        cwd=irises,
-        stdout=subprocess.DEVNULL,
-        stderr=subprocess.PIPE,
-    )
+    victim = start("run", "starter/study.toml", *SHORTER, "--out", folder, cwd=irises)
     moment = random.SystemRandom().randint(5, ROUNDS // 2)
-    deadline = time.monotonic() + 120
+    deadline = time.monotonic() + 600
     while _rounds(folder) < moment:
-        assert victim.poll() is None, victim.communicate()
+        assert victim.process.is_alive(), victim.ended()
         assert time.monotonic() < deadline
         time.sleep(0.001)
-    victim.send_signal(signal.SIGKILL)
-    victim.communicate()
+    victim.process.kill()
+    assert victim.ended().returncode == -signal.SIGKILL
     assert not (folder / "model.json").exists(), "killed too late to prove anything"
     return folder
 
@@ -214,7 +199,7 @@ def test_a_stored_study_runs_again_to_the_same_model(irises: Path, potluck: Potl
 def test_a_killed_run_resumes_to_the_bytes_of_an_undisturbed_one(
     irises: Path, stopped: Path
 ) -> None:
-    ended = process("resume", stopped, cwd=irises)
+    ended = copied("resume", stopped, cwd=irises)
     assert ended.returncode == 0, ended.stderr
     _assert_same_run(stopped, irises / "run")
 
@@ -248,7 +233,7 @@ def test_an_interrupted_run_says_how_to_go_on(irises: Path, tmp_path: Path) -> N
         while _rounds(folder) < 1 and victim.poll() is None:
             time.sleep(0.01)
         victim.send_signal(signal.SIGINT)
-        _, err = victim.communicate(timeout=60)
+        _, err = victim.communicate(timeout=300)
     finally:
         victim.kill()
     assert victim.returncode == 130
@@ -451,11 +436,18 @@ def _own_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         ("evaluate run", "accuracy"),
         ("predict run starter/data/test.csv", "40 predictions over 3 labels"),
         ("list methods", "likelihood"),
-        ("demo --seeds 1 --rounds 1", "Together, the sites reach"),
     ],
 )
 def test_every_other_command_works_as_a_process(irises: Path, command: str, told: str) -> None:
-    ran = process(*command.split(), cwd=irises)
+    _assert_tells(copied(*command.split(), cwd=irises), told)
+
+
+def test_the_demonstration_works_as_a_process(tmp_path: Path) -> None:
+    told = "Together, the sites reach"
+    _assert_tells(process("demo", "--seeds", 1, "--rounds", 1, cwd=tmp_path), told)
+
+
+def _assert_tells(ran: subprocess.CompletedProcess[str], told: str) -> None:
     assert ran.returncode == 0, ran.stderr
     assert told in ran.stdout
     assert ran.stderr == ""

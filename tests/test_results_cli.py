@@ -1,12 +1,12 @@
 """The commands that show and pass on what came of runs, from start to end."""
 
 import csv
-import subprocess
 import sys
 from pathlib import Path
 
 import numpy as np
 import pytest
+from commands import copied
 from PIL import Image
 
 from potluck.cli import main
@@ -26,23 +26,13 @@ view = { kind = "exact" }
 """
 
 
-def process(*command: object, cwd: Path) -> subprocess.CompletedProcess[str]:
-    return subprocess.run(
-        [sys.executable, "-m", "potluck.cli", *map(str, command)],
-        cwd=cwd,
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-
-
 @pytest.fixture(scope="module")
 def place(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A sweep over two learning rates with two seeds."""
     folder = tmp_path_factory.mktemp("results")
     (folder / "study.toml").write_text(STUDY)
     command = "sweep study.toml -g local.lr=0.1,0.5 --seeds 2 -o rounds=1 --out swept"
-    swept = process(*command.split(), cwd=folder)
+    swept = copied(*command.split(), cwd=folder)
     assert swept.returncode == 0, swept.stderr
     assert swept.stderr == ""
     (folder / "told.txt").write_text(swept.stdout)
@@ -62,14 +52,14 @@ def test_a_sweep_ends_with_its_comparison(place):
 
 
 def test_compare_prints_and_writes(place):
-    ran = process("compare", "swept", "--test", "wilcoxon", "--out", "table", cwd=place)
+    ran = copied("compare", "swept", "--test", "wilcoxon", "--out", "table", cwd=place)
     assert ran.returncode == 0, ran.stderr
     assert "Wilcoxon signed-rank test" in ran.stdout
     assert (place / "table" / "comparison.tex").read_text().count(r"\textbf") == 1
 
 
 def test_report_writes_one_page_and_figures(place):
-    ran = process("report", one_run(place), "--svg", cwd=place)
+    ran = copied("report", one_run(place), "--svg", cwd=place)
     assert ran.returncode == 0, ran.stderr
     assert ran.stderr == ""
     assert (one_run(place) / "report.html").exists()
@@ -77,7 +67,7 @@ def test_report_writes_one_page_and_figures(place):
 
 
 def test_export_writes_a_model(place):
-    ran = process("export", one_run(place), "--format", "pt2", "--out", "model.pt2", cwd=place)
+    ran = copied("export", one_run(place), "--format", "pt2", "--out", "model.pt2", cwd=place)
     assert ran.returncode == 0, ran.stderr
     assert "model: model.pt2" in ran.stdout
 

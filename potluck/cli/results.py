@@ -9,7 +9,9 @@ import typer
 from potluck.cli.options import Overrides, Scale
 
 if TYPE_CHECKING:
+    from potluck.study.limit import Limit
     from potluck.study.papers import Paper
+    from potluck.study.reproduction import Plan
     from potluck.study.sweep import Sweep
 
 
@@ -151,11 +153,14 @@ def sweep(
 
 
 def reproduce(
-    paper: Annotated[str | None, typer.Argument()] = None,
-    experiment: Annotated[str | None, typer.Argument()] = None,
+    names: Annotated[list[str] | None, typer.Argument(metavar="[PAPER [EXPERIMENT…]]…")] = None,
     scale: Annotated[
         str, typer.Option(help="full, as in the paper, or a scale of the study files: small.")
     ] = "full",
+    only: Annotated[
+        list[str] | None,
+        typer.Option(metavar="NAME", help="A row or a column of the tables to train (repeatable)."),
+    ] = None,
     seeds: Annotated[
         int | None,
         typer.Option(min=1, help="How many seeds; the paper's number when left out."),
@@ -163,6 +168,9 @@ def reproduce(
     first_seed: Annotated[
         int, typer.Option(min=0, help="The first seed; --seeds 1 --first-seed 2 is seed 2 alone.")
     ] = 0,
+    minutes: Annotated[
+        float | None, typer.Option(min=0, help="Stop in time, and say what is left.")
+    ] = None,
     path: Annotated[
         Path | None,
         typer.Option(
@@ -188,97 +196,122 @@ def reproduce(
         typer.Option(help="Run nothing; write the page of all results to this Markdown file."),
     ] = None,
 ) -> None:
-    """Run the experiments of a paper and show its table beside ours.
+    """Run the experiments of papers and show their tables beside ours.
 
     PAPER is one of the papers in examples/papers, EXPERIMENT one of its tables or figures, all of
-    them when left out. Without PAPER, lists them, how many runs each has and what data it needs.
+    them when left out. Give several, also of other papers, to run one after another. With nothing
+    but --minutes, all experiments that have their data run, the most wanted first. With nothing at
+    all, they are listed: how many runs each has and what data it needs.
 
     The results of each finished run are kept at once, as JSON: give the same command again to go
     on, or more seeds to train only what is new. Runs that tables share are trained once.
 
-    To share the work, give each process or machine other seeds and a --results folder of its own.
-    Then put all their files into one folder, under different names, and give the command for all
-    seeds: it trains nothing and writes the whole table, after which the copies can go.
+    With --minutes, a run that would not be finished in time, going by earlier ones of the same
+    method, waits for the next time, unless it takes more than so many minutes by itself. A run that
+    is under way when time is up stops after a checkpoint. The same command goes on from there.
 
-    Example: potluck reproduce fedul table-1-mnist-iid --seeds 3 --path data
+    To share the work, give each process or machine other seeds, or other rows, and a --results
+    folder of its own. Then put all their files into one folder, under different names, and give the
+    command for all of it with --minutes 0: it trains nothing and writes the whole table, after
+    which the copies can go.
+
+    Example: potluck reproduce fedul table-1-mnist-iid table-e9 --only FedUL --seeds 3 --path data
     """
     from potluck.report.reproduction import page as page_of
     from potluck.report.reproduction import reproductions
     from potluck.study.files import writing
-    from potluck.study.papers import paper_names, read_paper
-    from potluck.study.reproduction import all_results, default_folders
-
-    papers, results = default_folders(papers, results)
-    if paper is not None and page is None:
-        wanted = (seeds, first_seed)
-        _reproduce(papers, results, runs, paper, experiment, scale, wanted, override or [], path)
-        return
-    everything = [read_paper(papers, name) for name in paper_names(papers)]
-    if page is None:
-        _list_papers(everything, papers, scale)
-        return
-    text = page_of(reproductions(everything, all_results(results)))
-    with writing(page):
-        page.write_text(text, encoding="utf-8")
-    typer.echo(f"page: {page}")
-
-
-def _reproduce(
-    papers: Path,
-    results: Path,
-    runs: Path,
-    paper: str,
-    experiment: str | None,
-    scale: str,
-    seeds: tuple[int | None, int],
-    overrides: list[str],
-    data: Path | None,
-) -> None:
-    from potluck import console
-    from potluck.report.reproduction import Reproduction, measured
-    from potluck.study.papers import FULL, read_paper
+    from potluck.study.limit import Limit
+    from potluck.study.papers import read_experiments, read_papers
     from potluck.study.reproduction import (
-        check_data,
+        all_results,
+        default_folders,
         plan,
-        progress_of,
-        read_results,
+        with_data,
         with_earlier_seeds,
     )
+
+    limit = Limit(minutes)
+    papers, results = default_folders(papers, results)
+    if page is not None:
+        text = page_of(reproductions(read_papers(papers), all_results(results)))
+        with writing(page):
+            page.write_text(text, encoding="utf-8")
+        typer.echo(f"page: {page}")
+        return
+    if not names and minutes is None:
+        _list_papers(read_papers(papers), papers, scale)
+        return
+    plans = []
+    for paper, experiment in read_experiments(papers, names or []):
+        numbers = range(first_seed, first_seed + (seeds or paper.seeds(experiment)))
+        planned = plan(paper, experiment, scale, numbers, override or [], path, only or [])
+        plans.append(with_earlier_seeds(planned, results, path))
+    everything, plans = plans, with_data(plans, skip=not names)
+    for planned in everything:
+        if planned not in plans:
+            typer.echo(f"{planned.name}: left out, since its data are not there")
+    failed = _train(plans, results, runs, limit)
+    if minutes is not None:
+        _say_what_is_left(plans, results, runs)
+    if failed:
+        typer.echo(f"{failed} runs failed and are left out.", err=True)
+        raise typer.Exit(1)
+
+
+def _train(plans: "list[Plan]", results: Path, runs: Path, limit: "Limit") -> int:
+    """Run experiments one after another and show each table; how many runs failed."""
+    from potluck import console
+    from potluck.report.reproduction import measured
+    from potluck.study.reproduction import progress_of
     from potluck.study.reproduction import reproduce as train
 
-    chosen = read_paper(papers, paper)
-    wanted = chosen.content.experiments if experiment is None else [chosen.experiment(experiment)]
-    count, first = seeds
-    plans = []
-    for one in wanted:
-        numbers = range(first, first + (count or chosen.seeds(one)))
-        planned = plan(chosen, one, scale, numbers, overrides, data)
-        plans.append(with_earlier_seeds(planned, results, data))
-    check_data(plans)
     failed = []
-    for planned in plans:
+    for planned in plans:  # those that get no time, too: their results may have come from elsewhere
         count, done, total, rounds = progress_of(planned, results, runs)
-        typer.echo(f"{paper} {planned.experiment.name}: {count} runs, {done} of them done")
+        typer.echo(f"{planned.name}: {count} runs, {done} of them done")
         try:
             with console.sweeping(total, rounds) as on_round:
-                failed += train(planned, results, runs, measured, on_round)
+                failed += train(planned, results, runs, measured, on_round, limit)
         except KeyboardInterrupt:
             typer.echo("stopped; finished rounds are kept. Go on with the same command.", err=True)
             raise typer.Exit(130) from None
-        file = planned.file(results)
-        if not file.exists():
-            continue
-        found = Reproduction(chosen, planned.experiment, scale, read_results(file))
-        console.show_table(found.table())
-        for claim in found.claims:
-            typer.echo(f"- {claim.line}")
-        verdict = found.verdict if scale == FULL else f"scale {scale}, no verdict on the paper"
-        typer.echo(f"{verdict}: {file}")
+        _show_table(planned, planned.file(results))
     for line in failed:
         console.complain(line)
-    if failed:
-        typer.echo(f"{len(failed)} runs failed and are left out.", err=True)
-        raise typer.Exit(1)
+    return len(failed)
+
+
+def _show_table(planned: "Plan", file: Path) -> None:
+    """The table of an experiment beside the paper's, and what became of its claims."""
+    from potluck import console
+    from potluck.report.reproduction import Reproduction
+    from potluck.study.papers import FULL
+    from potluck.study.reproduction import read_results
+
+    if not file.exists():
+        return
+    scale = planned.scale
+    found = Reproduction(planned.paper, planned.experiment, scale, read_results(file))
+    console.show_table(found.table())
+    for claim in found.claims:
+        typer.echo(f"- {claim.line}")
+    verdict = found.verdict if scale == FULL else f"scale {scale}, no verdict on the paper"
+    typer.echo(f"{verdict}: {file}")
+
+
+def _say_what_is_left(plans: "list[Plan]", results: Path, runs: Path) -> None:
+    """Which runs had no time."""
+    from potluck.study.reproduction import progress_of
+
+    waiting = False
+    for planned in plans:
+        count, done, total, rounds = progress_of(planned, results, runs)
+        if done < count:
+            left = f"{count - done} of {count} runs, {total - rounds:,} rounds"
+            typer.echo(f"left: {planned.name}: {left}")
+            waiting = True
+    if waiting:
+        typer.echo("Go on with the same command.")
 
 
 def _list_papers(everything: "list[Paper]", folder: Path, scale: str) -> None:

@@ -92,6 +92,7 @@ def open_run_folder(study: Study, out: Path, sites: tuple[str, ...], keyed: bool
         )
     if folder.finished:
         raise PotluckError(f"{out}: this run is finished; choose another --out for a new one.")
+    folder.retell(study.resolved())  # how failures are met may change
     return folder
 
 

@@ -306,11 +306,14 @@ class _Evidence:
         book = view.codebook[view.codebook.sum(1) > 0]
         seen = (view.normaliser > 0) & (book > 0).any(0)
         gradients, _ = _gradients(view)
-        values, vectors = torch.linalg.eigh(gradients.T @ gradients)
+        # JᵀJ by its square root: the rounding of tens of thousands of summed squares would look
+        # like a weak contrast.
+        triangle = torch.linalg.qr(gradients, mode="r").R
+        _, lengths, directions = torch.linalg.svd(triangle, full_matrices=False)
         # Clear away rounding, and cap: ten thousand candidate sets must not drown a site of two.
-        strength = values.clamp(max=1).where(values > TOLERANCE, 0)
+        strength = (lengths**2).clamp(max=1).where(lengths**2 > TOLERANCE, 0)
         mass = (book / book.amax(1, keepdim=True)).sum(0) * strength.any()
-        return cls((vectors * strength) @ vectors.T, mass, seen)
+        return cls((directions.T * strength) @ directions, mass, seen)
 
     @classmethod
     def joint(cls, sites: "list[_Evidence]") -> "_Evidence":

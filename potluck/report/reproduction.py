@@ -144,24 +144,30 @@ class Reproduction:
             for text, pairs, least, most in _claims(self.experiment)
         ]
 
+    @cached_property
+    def counted(self) -> list[Cell]:
+        """The cells that the paper has, too."""
+        own = [(row, column) for row, column in self.experiment.cells() if not row.beyond]
+        return [self.cells[row.name, column.name] for row, column in own]
+
     @property
     def done(self) -> int:
-        """How many cells have at least one seed."""
-        return sum(bool(cell.scores) for cell in self.cells.values())
+        """How many of the paper's cells have at least one seed."""
+        return sum(bool(cell.scores) for cell in self.counted)
 
     @property
     def judged(self) -> list[Cell]:
         """The cells that can be held against the paper's numbers."""
         if self.experiment.incomparable:
             return []
-        return [cell for cell in self.cells.values() if cell.gap is not None]
+        return [cell for cell in self.counted if cell.gap is not None]
 
     @property
     def verdict(self) -> str:
         """Of the whole experiment, or of what was run of it."""
         if not self.done:
             return NOT_RUN
-        return self._verdict if self.done == len(self.cells) else f"{self._verdict} so far"
+        return self._verdict if self.done == len(self.counted) else f"{self._verdict} so far"
 
     @property
     def _verdict(self) -> str:
@@ -312,6 +318,7 @@ and goes on where it was stopped.
 A claim is something that the paper says of its numbers, such as which method is better. It holds if
 it holds for the means over seeds. The model after the last round is reported, or the best round in
 validation where the paper does so; nothing is chosen by test samples. All models start at random.
+Rows that the paper does not have, such as our own method, count neither as cells nor in verdicts.
 """
 
 
@@ -342,7 +349,7 @@ def _reason(one: Reproduction) -> str:
         if one.judged
         else one.experiment.incomparable or "the paper gives no numbers",
         f"{_held(one)} comparisons hold" if one.claims else "",
-        "" if one.done == len(one.cells) else f"{one.done} of {len(one.cells)} cells were run",
+        "" if one.done == len(one.counted) else f"{one.done} of {len(one.counted)} cells were run",
     ]
     return "; ".join(filter(None, reasons)) + "."
 
@@ -361,7 +368,7 @@ def _slowest(one: Reproduction, results: Results) -> str:
 def _summary(one: Reproduction) -> list[str]:
     time = MISSING if one.results is None else duration(one.results.seconds)
     name = f"{one.paper.name} {one.experiment.name}"
-    return [name, one.verdict, _held(one), f"{one.done} of {len(one.cells)}", time]
+    return [name, one.verdict, _held(one), f"{one.done} of {len(one.counted)}", time]
 
 
 def _held(one: Reproduction) -> str:

@@ -51,7 +51,8 @@ class Column(Section):
 class Row(Settings):
     """A method: its study, and the paper's mean and deviation in each column (nan: not given).
 
-    `goals` says for some columns how near the paper's number ours should be.
+    `goals` says for some columns how near the paper's number ours should be. A row that is
+    `beyond` the paper, such as our own method, is shown, but no verdict depends on it.
     """
 
     model_config = ConfigDict(extra="forbid", frozen=True, allow_inf_nan=True)
@@ -61,6 +62,16 @@ class Row(Settings):
     paper: list[float] = Field(default_factory=list)
     sd: list[float] = Field(default_factory=list)
     goals: dict[str, PositiveFloat] = Field(default_factory=dict)
+    beyond: bool = False
+
+    @model_validator(mode="after")
+    def _beyond_has_no_numbers(self) -> "Row":
+        if self.beyond and (self.paper or self.sd or self.goals):
+            raise PotluckError(
+                f'row "{self.name}" is beyond the paper, so it has no paper, sd or goals; '
+                "leave them out."
+            )
+        return self
 
 
 class Ordering(Section):
@@ -123,15 +134,24 @@ class Experiment(Settings):
                         )
                 _all_known("column", row.goals, columns)
             for ordering in self.orderings:
-                _all_known("row", ordering.rows, rows)
+                self._check_claimed(ordering.rows)
                 _all_known("column", ordering.columns, columns)
             for trend in self.trends:
-                _all_known("row", [trend.row], rows)
+                self._check_claimed([trend.row])
                 _all_known("column", trend.columns, columns)
             for near in self.near:
-                _all_known("row", [near.row, near.to], rows)
+                self._check_claimed([near.row, near.to])
                 _all_known("column", near.columns, columns)
         return self
+
+    def _check_claimed(self, names: Sequence[str]) -> None:
+        _all_known("row", names, [row.name for row in self.rows])
+        for row in self.rows:
+            if row.beyond and row.name in names:
+                raise PotluckError(
+                    f'row "{row.name}" is beyond the paper, which so claims nothing about it; '
+                    "leave it out of orderings, trends and near."
+                )
 
     @property
     def column_names(self) -> list[str]:
@@ -144,11 +164,31 @@ class Experiment(Settings):
             for column in self.columns:
                 yield row, column
 
+    def places(self, names: Sequence[str] = ()) -> frozenset[Place]:
+        """The cells of some rows and columns.
+
+        Args:
+          names: of rows, of columns or of both; all rows when none of these is named, and likewise
+                 for columns.
+        """
+        rows, columns = [row.name for row in self.rows], self.column_names
+        with about(f'experiment "{self.name}"'):
+            _all_known("row or column", names, [*rows, *columns])
+        return frozenset(
+            (row, column)
+            for row in [name for name in rows if name in names] or rows
+            for column in [name for name in columns if name in names] or columns
+        )
+
 
 class PaperFile(Section):
-    """A paper as people write it, in TOML."""
+    """A paper as people write it, in TOML.
+
+    `order` is its place among the papers, the lowest first.
+    """
 
     title: str = Field(min_length=1)
+    order: int = 0
     seeds: PositiveInt
     finding: str = ""
     experiments: list[Experiment] = Field(min_length=1)
@@ -247,6 +287,37 @@ def read_paper(folder: Path, name: str) -> Paper:
             return Paper(folder / name, PaperFile.model_validate(read_toml(path)))
     except ValidationError as error:
         raise PotluckError(explain(error, PaperFile, str(path))) from None
+
+
+def read_papers(folder: Path) -> list[Paper]:
+    """All papers of a folder, in their order."""
+    papers = [read_paper(folder, name) for name in paper_names(folder)]
+    return sorted(papers, key=lambda paper: (paper.content.order, paper.name))
+
+
+def read_experiments(folder: Path, names: Sequence[str]) -> list[tuple[Paper, Experiment]]:
+    """The experiments that some names stand for, in the order of the names.
+
+    Args:
+      folder: of all papers.
+      names:  papers, each followed by experiments of it, or by none for all of them; when empty,
+              all experiments of all papers.
+    """
+    known = paper_names(folder)
+    groups: list[tuple[Paper, list[Experiment]]] = []
+    for name in names:
+        if not groups or name in known:
+            groups.append((read_paper(folder, name), []))
+        else:
+            paper, chosen = groups[-1]
+            chosen.append(paper.experiment(name))
+    if not names:
+        groups = [(paper, []) for paper in read_papers(folder)]
+    return [
+        (paper, experiment)
+        for paper, chosen in groups
+        for experiment in chosen or paper.content.experiments
+    ]
 
 
 def learned(study: Study) -> str:

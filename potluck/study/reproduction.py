@@ -26,6 +26,7 @@ from potluck.errors import PotluckError
 from potluck.history import Record
 from potluck.study.explain import explain
 from potluck.study.files import writing, written_whole
+from potluck.study.limit import Limit, TimeIsUpError
 from potluck.study.papers import FULL, Experiment, Paper, Place, data_set, learned
 from potluck.study.runfolder import RunFolder
 from potluck.study.schema import Section, Study
@@ -125,7 +126,8 @@ class Plan:
       experiment: one of its experiments.
       scale:      the scale.
       overrides:  further ones, which change what is learned.
-      runs:       the runs; the first seed of all cells comes first.
+      runs:       the runs of all cells; the first seed of all comes first.
+      chosen:     the cells to train; results of others are kept where there are any.
     """
 
     paper: Paper
@@ -133,10 +135,17 @@ class Plan:
     scale: str
     overrides: tuple[str, ...]
     runs: tuple[Planned, ...]
+    chosen: frozenset[Place]
 
     def distinct(self) -> list[Planned]:
-        """The runs without those that are the same as others."""
-        return list({run.key: run for run in reversed(self.runs)}.values())[::-1]
+        """The runs to train, without those that are the same as others."""
+        chosen = [run for run in self.runs if run.place in self.chosen]
+        return list({run.key: run for run in reversed(chosen)}.values())[::-1]
+
+    @property
+    def name(self) -> str:
+        """As on the command line."""
+        return f"{self.paper.name} {self.experiment.name}"
 
     def file(self, results: Path) -> Path:
         """Where the results go."""
@@ -150,6 +159,7 @@ def plan(
     seeds: Sequence[int] | None = None,
     overrides: Sequence[str] = (),
     data: Path | None = None,
+    only: Sequence[str] = (),
 ) -> Plan:
     """Make and check all studies of an experiment; no data is read.
 
@@ -160,30 +170,52 @@ def plan(
       seeds:      the seeds; as many as in the paper when None.
       overrides:  texts like "rounds=5", for all of them.
       data:       the folder that has a folder for each data set; see `Paper.study`.
+      only:       rows and columns to train; see `Experiment.places`.
     """
-    chosen = range(paper.seeds(experiment)) if seeds is None else seeds
+    chosen = experiment.places(only)
     runs = []
-    for seed in chosen:
+    for seed in range(paper.seeds(experiment)) if seeds is None else seeds:
         for row, column in experiment.cells():
             study = paper.study(experiment, row, column, scale, seed, overrides, data)
             runs.append(Planned((row.name, column.name), seed, study, learned(study)))
     aside = tuple(text for text in overrides if not text.strip().startswith(_ASIDE))
-    return Plan(paper, experiment, scale, aside, tuple(runs))
+    return Plan(paper, experiment, scale, aside, tuple(runs), chosen)
 
 
-def check_data(plans: Sequence[Plan]) -> None:
-    """Find out before training whether every data set is there."""
-    needed = dict.fromkeys(data_set(run.study) for plan in plans for run in plan.runs)
-    for name, path in needed:
+def with_data(plans: Sequence[Plan], skip: bool = False) -> list[Plan]:
+    """Find out before training whether every data set is there.
+
+    Args:
+      plans: the plans.
+      skip:  leave out plans without their data, as long as any is left.
+
+    Returns:
+      the plans whose data are there.
+    """
+    found, problems = [], []
+    for planned in plans:
+        problem = _missing_data(planned)
+        if problem is None:
+            found.append(planned)
+        else:
+            problems.append(problem)
+    if problems and not (skip and found):
+        raise PotluckError(problems[0])
+    return found
+
+
+def _missing_data(planned: Plan) -> str | None:
+    for name, path in dict.fromkeys(data_set(run.study) for run in planned.runs):
         if path is not None and not path.exists():
             where = Path(os.path.normpath(path))
             files = _FILES.get(name, "its files")
-            raise PotluckError(
+            return (
                 f'data set "{name}" is needed in the folder {where}, which does not exist. '
                 f"Nothing is downloaded: put {files} there, or say where your data sets are: "
                 f'--path DIR, with a folder "{where.name}" in it. To try it without: '
                 "--scale small."
             )
+    return None
 
 
 def read_results(path: Path) -> Results:
@@ -246,11 +278,18 @@ def progress_of(planned: Plan, results: Path, runs: Path) -> tuple[int, int, int
 
 
 def reproduce(
-    planned: Plan, results: Path, runs: Path, measure: Measure, on_round: OnRound
+    planned: Plan,
+    results: Path,
+    runs: Path,
+    measure: Measure,
+    on_round: OnRound,
+    limit: Limit | None = None,
 ) -> list[str]:
     """Train what is missing of an experiment, and write its results after each run.
 
     Finished runs keep their folders, but not their checkpoints, which nothing would go on from.
+    Runs that would not be finished in time are passed over, and one that is not finished when time
+    is up goes on from its last checkpoint when this is called again.
 
     Args:
       planned:  the plan.
@@ -258,6 +297,7 @@ def reproduce(
       runs:     the folder of run folders.
       measure:  makes numbers of a run's history.
       on_round: called with the study and each new round's record.
+      limit:    how long it may take; None for as long as it takes.
 
     Returns:
       what went wrong with runs that failed, e.g. since training diverged.
@@ -265,15 +305,21 @@ def reproduce(
     with writing(results):
         results.mkdir(parents=True, exist_ok=True)
     here, failures = _session(), []
+    limit = limit or Limit()
     known = _known(all_results(results))
     for run in planned.distinct():
         if run.key in known:
             continue
-        ran = run_one(run.study, run_folder(run.study, runs), on_round)
+        folder = RunFolder(run_folder(run.study, runs))
+        if not limit.allows(_expected_seconds(run, folder, _alike(run, planned, known, here))):
+            continue
+        try:
+            ran = run_one(run.study, folder.path, limit.kept(on_round))
+        except TimeIsUpError:
+            break
         if ran.error is not None:
             failures.append(f"{run.place[0]}, {run.place[1]}, seed {run.seed}: {ran.error}")
             continue
-        folder = RunFolder(ran.path)
         known[run.key] = (_numbers(run, folder.history(), measure), here)
         shutil.rmtree(folder.checkpoints, ignore_errors=True)
         _write(planned, known, results)
@@ -299,6 +345,24 @@ def _known(files: Mapping[Path, Results]) -> dict[str, tuple[Run, Session]]:
         for stored in files.values()
         for run in stored.runs
     }
+
+
+def _alike(
+    run: Planned, planned: Plan, known: Mapping[str, tuple[Run, Session]], here: Session
+) -> list[Run]:
+    """The finished runs of the same method in an experiment, on hardware as it is here."""
+    keys = {one.key for one in planned.runs if one.place[0] == run.place[0]}
+    found = [known[key] for key in keys if key in known]
+    # Somebody may have added a remark, such as that several processes shared it.
+    return [one for one, session in found if session.hardware.startswith(here.hardware)]
+
+
+def _expected_seconds(run: Planned, folder: RunFolder, alike: Sequence[Run]) -> float:
+    """How long a run still takes, by its own rounds or else by others'; 0 where nobody knows."""
+    done = folder.history()
+    own = [sum(record.get("seconds", 0.0) for record in done) / len(done)] if done else []
+    paces = own or [one.seconds / one.rounds for one in alike]
+    return (run.study.rounds - len(done)) * max(paces, default=0.0)
 
 
 def _write(planned: Plan, known: Mapping[str, tuple[Run, Session]], results: Path) -> None:

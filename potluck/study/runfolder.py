@@ -1,6 +1,6 @@
 """Run folders: everything about a run in one place.
 
-    study.json           the resolved study and its hash, written once
+    study.json           the resolved study and its hash
     sites.*              what each site brought (`inventory.py`), for the report
     history.jsonl        one record per round
     checkpoints/         what `potluck resume` goes on from
@@ -114,6 +114,16 @@ class RunFolder:
     def study(self) -> dict[str, Any]:
         """The resolved study."""
         return read_sealed(self._study_file)["study"]
+
+    def retell(self, study: Mapping[str, Any]) -> None:
+        """Write the study anew, where something has changed in it that does not count (`hash_of`).
+
+        Args:
+          study: the resolved study, as JSON values.
+        """
+        facts = read_sealed(self._study_file)
+        if facts["study"] != study:
+            write_sealed(self._study_file, {**facts, "study": study})
 
     def study_hash(self) -> str:
         """The hash that the run was started with."""

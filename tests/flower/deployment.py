@@ -22,7 +22,8 @@ ENVIRONMENT = {
     "PATH": f"{BIN}{os.pathsep}{os.environ['PATH']}",
     "COLUMNS": "200",
 }
-PATIENCE = 240.0
+PATIENCE = 600.0
+"""Seconds after which a test gives up: machines may be slow, and this says nothing about ours."""
 
 
 @dataclass

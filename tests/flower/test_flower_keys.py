@@ -177,11 +177,11 @@ def gone(pid):
 def test_a_command_ends_with_its_children_when_it_is_stopped(tmp_path, monkeypatch):
     polite = STUBBORN.replace("signal.signal(signal.SIGINT, signal.SIG_IGN)", "")
     started = Guarded.start([sys.executable, "-c", polite], tmp_path, tmp_path / "log", os.environ)
-    until(lambda: started.said().strip(), "the command runs", 30)
+    until(lambda: started.said().strip(), "the command runs")
     child = int(started.said())
     started.stop()
     assert not started.running
-    until(lambda: gone(child), "the child is gone", 10)
+    until(lambda: gone(child), "the child is gone", 120)
 
 
 def test_a_command_ends_when_whoever_started_it_is_killed(tmp_path):
@@ -195,11 +195,11 @@ time.sleep(600)
 """
     parent = subprocess.Popen([sys.executable, "-c", starter], cwd=tmp_path, env=ENVIRONMENT)
     log = tmp_path / "log"
-    until(lambda: log.exists() and log.read_text().strip(), "the command runs", 60)
+    until(lambda: log.exists() and log.read_text().strip(), "the command runs")
     child = int(log.read_text())
     parent.send_signal(signal.SIGKILL)
     parent.wait()
-    until(lambda: gone(child), "the command's child is gone", 30)
+    until(lambda: gone(child), "the command's child is gone", 120)
 
 
 def study(**network):
@@ -222,6 +222,8 @@ def test_a_run_folder_of_another_kind_is_not_taken_over(tmp_path):
     first = open_run_folder(study(), tmp_path / "run", ("a",), True)
     again = open_run_folder(study(deadline=5), tmp_path / "run", ("a",), True)
     assert again.path == first.path  # how failures are met may change
+    assert again.study()["network"]["deadline"] == 5
+    assert again.study_hash() == first.study_hash()
     other = study().model_copy(update={"rounds": 2})
     with pytest.raises(PotluckError, match="a run of another study"):
         open_run_folder(other, tmp_path / "run", ("a",), True)

@@ -31,11 +31,18 @@ view = { kind = "subset", classes = ["7", "2", "5"], private = true }
 """
 
 
+# Else there is one for each core, and as many processes in reserve, which all load torch.
+ONE_ACTOR = {
+    "RAY_OVERRIDE_RESOURCES": '{"CPU": 1}',
+    "RAY_prestart_worker_first_driver": "0",
+}
+
+
 def test_the_simulation_runtime_gives_the_same_bytes(tmp_path):
     (tmp_path / "study.toml").write_text(STUDY)
     with stage(tmp_path) as scene:
         command = ("coordinate", "study.toml", "--simulate", "--out", "run")
-        done = scene.start("simulation", BIN / "potluck", *command)
+        done = scene.start("simulation", BIN / "potluck", *command, **ONE_ACTOR)
         assert done.wait() == 0, done.said()
     run = RunFolder.open(tmp_path / "run")
     sites = [SITES[0], SITES[4]]

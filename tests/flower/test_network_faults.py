@@ -3,6 +3,9 @@
 One run of three rounds has it all. In round 1 a site is killed (-9) while it trains, and another
 hangs past the deadline; that one sends NaN in all other rounds. In round 2 the coordinator is
 killed, in round 3 the coordinator and a site. Each is started again as a person would.
+
+Nothing depends on the machine's speed. Round 1 has a deadline, and is tried again if it is too
+short for the site that is well, the only one that can answer; later rounds have all the time.
 """
 
 import csv
@@ -37,7 +40,7 @@ federated = "scaffold"
 lr = 0.1
 steps = 4
 batch_size = 16
-optimiser = {{ name = "sgd", momentum = 0.9 }}
+optimiser = { name = "sgd", momentum = 0.9 }
 optimiser_state = "keep"
 
 [run]
@@ -47,12 +50,15 @@ device = "cpu"
 [federation]
 classes = ["ant", "bee", "cicada"]
 sites = ["steady.toml", "shaky.toml", "poison.toml"]
-test = {{ kind = "table", path = "test.csv", label = "insect" }}
+test = { kind = "table", path = "test.csv", label = "insect" }
 
 [network]
 sites = ["steady", "shaky", "poison"]
-deadline = {deadline}
+retries = 20
 """
+
+LONG = 600
+"""Seconds; nothing waits for it."""
 
 SITE = """
 name = "{name}"
@@ -62,7 +68,7 @@ view = {{ kind = "exact" }}
 """
 
 
-def write_files(folder, deadline):
+def write_files(folder):
     """A study and its sites: three clouds of points; one site's numbers overflow."""
     generator = torch.Generator().manual_seed(0)
     centres = torch.eye(3, 4) * 3
@@ -75,14 +81,14 @@ def write_files(folder, deadline):
             rows = [[*row, CLASSES[k]] for row, k in zip(points.tolist(), classes, strict=True)]
             csv.writer(file).writerows([["a", "b", "c", "d", "insect"], *rows])
         (folder / f"{name}.toml").write_text(SITE.format(name=name))
-    (folder / "study.toml").write_text(STUDY.format(deadline=deadline))
+    (folder / "study.toml").write_text(STUDY)
 
 
 def a_deadline():
-    """Long enough for a site that is well, on a machine that may be busy."""
+    """Seconds: enough for a site that is well, on a machine that stays as busy as it now is."""
     began = time.monotonic()
     subprocess.run([sys.executable, "-c", "import potluck.flower.client_app"], env=ENVIRONMENT)
-    return round(8 + 5 * (time.monotonic() - began))
+    return round(4 + 5 * (time.monotonic() - began))
 
 
 class Play:
@@ -93,11 +99,13 @@ class Play:
         self.run = folder / "run"
         self.sites = {}
 
-    def coordinate(self):
+    def coordinate(self, deadline=LONG):
         keys = self.folder / "keys" / "coordinator"
         command = ("coordinate", "study.toml", "--keys", keys, "--out", "run")
         self.coordinator = self.scene.start(
-            "coordinator", BIN / "potluck", *command, "--bind", "127.0.0.1"
+            "coordinator",
+            *(BIN / "potluck", *command, "--bind", "127.0.0.1"),
+            *("-o", f"network.deadline={deadline}"),
         )
 
     def join(self, name):
@@ -125,7 +133,7 @@ class Play:
         return any(e.get("round") == number and e["did"] == "trained" for e in self.events(name))
 
     def hold(self, name):
-        """Stop a site's program in round 1; what was started for the handshake may linger."""
+        """Stop a site's program, from round 1 on: the handshake needs it."""
         if self.training(name, 1):
             for pid in belonging(str(self.home(name)), "flwr-clientapp"):
                 kill(pid, signal.SIGSTOP)
@@ -134,19 +142,15 @@ class Play:
         for pid in belonging(str(self.home(name)), "flwr-clientapp"):
             kill(pid, signal.SIGCONT)
 
-    def kills_shaky(self):
-        """Hold one site, and kill another as soon as it trains."""
-        self.alive()
-        self.hold("poison")
-        if self.training("shaky", 1):
-            kill_all(self.sites["shaky"], self.home("shaky"))
-            return True
-        return False
+    def unfinished(self, true, what):
+        """Wait until something is true; one site is held, so that the round waits for it too."""
 
-    def first_is_over(self):
-        self.alive()
-        self.hold("poison")
-        return self.rounds() == 1
+        def look():
+            self.alive()
+            self.hold("poison")
+            return true()
+
+        until(look, what)
 
     def alive(self):
         assert self.coordinator.process.poll() is None, self.coordinator.said()
@@ -157,29 +161,29 @@ class Play:
 def play(tmp_path_factory):
     folder = tmp_path_factory.mktemp("faults")
     port = free_port()
-    write_files(folder, a_deadline())
+    write_files(folder)
     make_keys(folder / "keys", SITES, ["127.0.0.1"], port)
     with stage(folder) as scene:
         play = Play(folder, scene, port)
-        play.coordinate()
+        play.coordinate(a_deadline())
         for name in SITES:
             play.join(name)
 
-        until(play.kills_shaky, "shaky is killed in round 1")
-        play.join("shaky")
-        until(play.first_is_over, "round 1 is over")
-        play.let_go("poison")
-
-        until(lambda: play.alive() and play.trained("steady", 2), "steady has trained round 2")
+        play.unfinished(lambda: play.training("shaky", 1), "shaky trains")
+        kill_all(play.sites["shaky"], play.home("shaky"))
+        play.unfinished(lambda: play.trained("steady", 2), "steady has trained round 2")
         kill_all(play.coordinator, play.run / "network")
         assert play.rounds() == 1
+        play.let_go("poison")
         play.coordinate()
+        play.join("shaky")
 
         until(lambda: play.alive() and play.rounds() == 2, "round 2 is over")
-        until(lambda: play.alive() and play.training("shaky", 3), "shaky trains")
+        play.unfinished(lambda: play.training("shaky", 3), "shaky trains again")
         kill_all(play.coordinator, play.run / "network")
         kill_all(play.sites["shaky"], play.home("shaky"))
         assert play.rounds() == 2
+        play.let_go("poison")
         play.coordinate()
         play.join("shaky")
         assert play.coordinator.wait() == 0, play.coordinator.said()
@@ -195,16 +199,17 @@ def test_the_run_completes_in_spite_of_everything(play):
 
 
 def test_the_history_names_every_site_that_failed_and_why(play):
-    first, second, third = RunFolder.open(play.run).history()
-    # Killed: nobody hears of it again, or Flower notices that it is another process.
-    assert re.search("did not answer within|Node Unavailable", first["failed"]["shaky"])
+    (first, second, third), said = RunFolder.open(play.run).history(), play.coordinator.said()
+    # Killed: nobody hears of it, or Flower notices that it is gone, perhaps before a second try.
+    gone = "did not answer within|Node Unavailable|is not connected"
+    assert re.search(gone, first["failed"]["shaky"])
     assert "did not answer within" in first["failed"]["poison"]  # hung
     assert set(first["sites"]) == {"steady"}
     for record in (second, third):
         assert record["failed"].keys() == {"poison"}
         assert "not finite" in record["failed"]["poison"]
         assert set(record["sites"]) == {"steady", "shaky"}
-    assert re.search("round 1: shaky (did not answer|failed)", play.coordinator.said())
+    assert re.search("round 1: shaky (did not answer|failed|is not connected)", said)
 
 
 def test_what_was_learned_is_what_those_who_answered_taught_to_the_last_bit(play, tmp_path):

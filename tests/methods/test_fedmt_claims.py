@@ -22,7 +22,7 @@ import potluck as pl
 from potluck.data.readers.digits import digits
 from potluck.methods import FedMT, SemiFL, Single
 
-SEEDS = (0, 1, 2)
+SEEDS = (0, 1)
 SPACE = pl.LabelSpace.numbered(10)
 # Every site labels in a space of its own: nested, overlapping, nested in another way.
 SPACES = (
@@ -77,8 +77,8 @@ def accuracy(name: str, seed: int) -> float:
     return trained.history[-1]["test"]["accuracy"]
 
 
-def mean_accuracy(name: str, seeds=SEEDS) -> float:
-    return sum(accuracy(name, seed) for seed in seeds) / len(seeds)
+def mean_accuracy(name: str) -> float:
+    return sum(accuracy(name, seed) for seed in SEEDS) / len(SEEDS)
 
 
 @pytest.mark.parametrize(
@@ -94,8 +94,7 @@ def test_knowing_more_about_the_sites_labels_helps(better, worse, margin):
 
 
 def test_pseudo_labels_restricted_to_the_sites_own_labels_are_better_than_the_papers():
-    seeds = SEEDS[:2]
-    assert mean_accuracy("restricted", seeds) > mean_accuracy("known", seeds) + 0.01
+    assert mean_accuracy("restricted") > mean_accuracy("known") + 0.01
 
 
 def errors(seed: int, per_site: int) -> list[float]:
@@ -109,7 +108,7 @@ def errors(seed: int, per_site: int) -> list[float]:
 
 
 def test_the_estimated_correspondence_improves_over_rounds_and_with_more_data():
-    for seed in SEEDS[:2]:
+    for seed in SEEDS:
         few, many = errors(seed, 40), errors(seed, 300)
         assert many[-1] < 0.4 * many[0]
         assert many[-1] < 0.7 * few[-1]

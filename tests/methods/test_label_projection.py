@@ -22,6 +22,8 @@ measured first, on the same ten seeds: 0.822 and 0.790, better in 7; 40 was then
 100–107, so that row is not wholly fresh.
 """
 
+from functools import cache
+
 import pytest
 import torch
 
@@ -46,7 +48,7 @@ from potluck.models.network import Network
 
 SPACE = pl.LabelSpace(("a", "b", "c", "d"))
 NESTED = {"x": ["a", "b", "c"], "y": ["d"]}
-SEEDS = (0, 1, 2)
+SEEDS = (0, 1)
 
 
 # --- the projection -----------------------------------------------------------------------------
@@ -152,6 +154,7 @@ def accuracy(
     return pl.train(problem, recipe).history[-1]["test"]["accuracy"]
 
 
+@cache
 def nested_accuracy(method: Method, seed: int) -> float:
     problem = federation(seed, 2, "site", torch.eye(10), known=False)
     return accuracy(problem, method, seed, steps=10, weight_decay=0.02)
@@ -180,8 +183,8 @@ def two_centres(seed: int) -> pl.Federation:
 @pytest.mark.parametrize("method", [Likelihood(), LabelProjection()])
 def test_more_than_one_centre_may_have_labels_of_the_target_classes(method):
     # Over seeds 10–17: P 0.884, L 0.853; with one centre of half the labels 0.848, 0.814.
-    found = [accuracy(two_centres(seed), method, seed, 10, 0.02) for seed in SEEDS[:2]]
-    single = [nested_accuracy(Single(), seed) for seed in SEEDS[:2]]
+    found = [accuracy(two_centres(seed), method, seed, 10, 0.02) for seed in SEEDS]
+    single = [nested_accuracy(Single(), seed) for seed in SEEDS]
     assert sum(found) > sum(single) + 2 * 0.05
 
 

@@ -213,7 +213,7 @@ def test_the_network_of_a_private_site_has_no_rows_of_its_own():
     inputs = torch.randn(5, 4, generator=torch.Generator().manual_seed(0))
     scores = narrow.infer(full[network.layout.entries(classes)], network.initial()[1], inputs)
     wide = network.infer(full, network.initial()[1], inputs)
-    assert torch.allclose(scores, wide[:, classes])
+    assert torch.allclose(scores, wide[:, classes], atol=1e-6)  # the sums may round differently
 
 
 def test_sums_for_batch_norm_are_made_with_the_sites_own_rows(monkeypatch):

@@ -6,13 +6,13 @@ import pytest
 
 from potluck.report.metrics import METRICS
 from potluck.report.reproduction import Reproduction, duration, page, reproductions
-from potluck.study.papers import Experiment, Paper, PaperFile, paper_names, read_paper
+from potluck.study.papers import Experiment, Paper, PaperFile, read_papers
 from potluck.study.reproduction import Results, all_results, default_folders
 
 REPOSITORY = Path(__file__).parents[2]
 
 
-def judged(ours, paper=None, sd=None, goals=None, scale="full", **more) -> Reproduction:
+def judged(ours, paper=None, sd=None, goals=None, scale="full", beyond=(), **more) -> Reproduction:
     """A table of rows A and B in one setting or more; `ours` has a list of seeds for each cell."""
     columns = [f"s{i}" for i in range(len(next(iter(ours.values()))))]
     experiment = Experiment(
@@ -27,6 +27,7 @@ def judged(ours, paper=None, sd=None, goals=None, scale="full", **more) -> Repro
                 "paper": (paper or {}).get(row, []),
                 "sd": (sd or {}).get(row, []),
                 "goals": (goals or {}).get(row, {}),
+                "beyond": row in beyond,
             }
             for row in ours
         ],
@@ -158,6 +159,16 @@ def test_claims_wait_for_both_sides_and_nothing_run_is_said():
     assert judged({"A": [[]]}, paper={"A": [90]}).verdict == "not run"
 
 
+def test_rows_beyond_the_paper_are_shown_but_not_counted():
+    found = judged({"A": [[90]], "B": [[10]], "C": [[]]}, {"A": [90]}, beyond=["B", "C"])
+    assert found.verdict == "reproduced"
+    assert found.verdict_of(found.cells["B", "s0"]) == "–"
+    assert "| p table | reproduced | – | 1 of 1 |" in page([found])
+    assert "| B | s0 | – | 10.00 | – | – |" in page([found])
+    alone = judged({"A": [[]], "B": [[10]]}, {"A": [90]}, beyond=["B"])
+    assert alone.verdict == "not run"
+
+
 def test_a_table_shows_paper_ours_and_gap():
     found = judged({"A": [[89, 91]]}, paper={"A": [92.0]}, sd={"A": [0.5]}, orderings=[])
     row = "| A | s0 | 92.00 ± 0.50 | 90.00 ± 1.41 | -2.00 | not reproduced |"
@@ -171,7 +182,6 @@ def test_durations():
 
 def test_the_page_in_the_documentation_is_up_to_date():
     papers, results = default_folders(None, None)
-    everything = [read_paper(papers, name) for name in paper_names(papers)]
-    expected = page(reproductions(everything, all_results(results)))
+    expected = page(reproductions(read_papers(papers), all_results(results)))
     stored = (REPOSITORY / "docs" / "reproduction.md").read_text(encoding="utf-8")
     assert stored == expected, "run: potluck reproduce --page docs/reproduction.md"

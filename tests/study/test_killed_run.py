@@ -4,12 +4,12 @@ import random
 import signal
 import time
 from dataclasses import dataclass
-from multiprocessing import get_context
 from multiprocessing.process import BaseProcess
 from pathlib import Path
 
 import safetensors.torch
 import torch
+from commands import SERVER
 from torch import nn
 
 from potluck.engines import Recipe, Sequential, ServerState, run, start
@@ -96,13 +96,8 @@ def train_or_go_on(path: Path, data: Path) -> None:
     run(network, recipe, federation, Sequential(), state, keep)
 
 
-# The server loads torch once; each process starts as a copy of it.
-SERVER = get_context("forkserver")
-SERVER.set_forkserver_preload(["potluck.study.checkpoint"])
-
-
 def launch(path: Path, data: Path) -> BaseProcess:
-    """Train in a process of its own."""
+    """Train in a process of its own, a copy of one that has loaded torch."""
     process = SERVER.Process(target=train_or_go_on, args=(path, data))
     process.start()
     return process
@@ -149,7 +144,7 @@ def test_a_run_killed_again_and_again_ends_like_one_never_stopped(tmp_path: Path
         assert len(folder.history()) >= target
     assert killed >= 2, "the rounds are too fast to be killed midway; make them longer"
     last = launch(folder.path, data)
-    last.join(120)
+    last.join(600)
     assert last.exitcode == 0
 
     found = checkpoint.load(folder.checkpoints, HASH)

@@ -5,8 +5,15 @@ from pathlib import Path
 import pytest
 
 from potluck.errors import PotluckError
-from potluck.study.papers import data_set, learned, paper_names, read_paper
-from potluck.study.reproduction import check_data, plan
+from potluck.study.papers import (
+    data_set,
+    learned,
+    paper_names,
+    read_experiments,
+    read_paper,
+    read_papers,
+)
+from potluck.study.reproduction import plan, with_data
 
 PAPERS = Path(__file__).parents[2] / "examples" / "papers"
 NAMES = ["fedmt-2023", "fedmt-2024", "fedpll-laar", "fedul", "private-label-sets"]
@@ -113,11 +120,11 @@ def test_missing_data_names_the_folder_and_the_files(tmp_path):
     paper = read_paper(PAPERS, "fedul")
     planned = plan(paper, paper.experiment("table-e9"), seeds=[0], data=tmp_path)
     with pytest.raises(PotluckError) as complaint:
-        check_data([planned])
+        with_data([planned])
     for text in (str(tmp_path / "mnist"), "train-images-idx3-ubyte", "--path DIR", "--scale small"):
         assert text in str(complaint.value)
     (tmp_path / "mnist").mkdir()
-    check_data([planned])
+    with_data([planned])
 
 
 def test_unknown_papers_and_experiments():
@@ -125,6 +132,58 @@ def test_unknown_papers_and_experiments():
         read_paper(PAPERS, "fedull")
     with pytest.raises(PotluckError, match='unknown experiment "table-2"; did you mean'):
         read_paper(PAPERS, "fedul").experiment("table-2")
+
+
+def test_experiments_come_in_the_order_of_their_names():
+    def named(*names):
+        return [(paper.name, one.name) for paper, one in read_experiments(PAPERS, names)]
+
+    table = ("fedmt-2023", "table-2")
+    assert named("fedmt-2023", "table-2", "fedul", "table-e9", "table-1-mnist-iid") == [
+        table,
+        ("fedul", "table-e9"),
+        ("fedul", "table-1-mnist-iid"),
+    ]
+    assert named("private-label-sets", *table) == [
+        ("private-label-sets", "figure-2"),
+        ("private-label-sets", "figure-3"),
+        table,
+    ]
+    with pytest.raises(PotluckError, match='fedul: unknown experiment "table-2"'):
+        named("fedul", "table-2")
+    with pytest.raises(PotluckError, match='unknown paper "table-2"'):
+        named("table-2", "fedul")
+
+
+def test_with_no_name_all_papers_come_in_their_own_order():
+    order = ["fedul", "fedmt-2024", "fedpll-laar", "private-label-sets", "fedmt-2023"]
+    assert [paper.name for paper in read_papers(PAPERS)] == order
+    everything = read_experiments(PAPERS, [])
+    assert list(dict.fromkeys(paper.name for paper, _ in everything)) == order
+    assert everything[0][1].name == "table-1-mnist-iid"
+
+
+def test_some_rows_and_columns_of_a_table():
+    experiment = read_paper(PAPERS, "fedul").experiment("table-e12-mnist")
+    assert experiment.places(["FedPL"]) == {("FedPL", "IID"), ("FedPL", "non-IID")}
+    assert experiment.places(["FedPL", "IID"]) == {("FedPL", "IID")}
+    assert len(experiment.places(["IID"])) == 5
+    assert len(experiment.places()) == 10
+
+
+def test_our_own_method_is_beyond_the_papers():
+    found = {
+        (paper.name, experiment.name)
+        for paper, experiment in read_experiments(PAPERS, [])
+        for row in experiment.rows
+        if row.beyond and "ours" in row.name
+    }
+    assert found >= {
+        ("fedmt-2024", "table-2"),
+        ("fedpll-laar", "table-1-cifar10"),
+        ("fedul", "table-1-cifar10-iid"),
+        ("private-label-sets", "figure-2"),
+    }
 
 
 def test_a_folder_without_papers(tmp_path):
@@ -140,6 +199,12 @@ def test_a_folder_without_papers(tmp_path):
         ('"one", "other"', '"one", "othr"', 'unknown row "othr"; did you mean "other"'),
         ('name = "other"', 'name = "one"', "two rows have the same name"),
         ("seeds = 2", "seed = 2", "unknown key"),
+        ("[50.0, nan]", "[50.0, nan]\nbeyond = true", '"one" is beyond the paper.*leave them out'),
+        (
+            'name = "other"',
+            'name = "other"\nbeyond = true',
+            '"other" is beyond the paper.*orderings',
+        ),
         ('orderings = [{ rows = ["one"', 'orderings = [{ rws = ["one"', "unknown key"),
     ],
 )

@@ -1,12 +1,12 @@
 """The event files that --tensorboard writes, read back with TensorBoard's own reader."""
 
 import math
-import subprocess
 import sys
 from contextlib import nullcontext
 
 import pytest
 import typer
+from commands import copied
 
 from potluck import console
 from potluck.cli import COMMANDS
@@ -97,7 +97,7 @@ def test_a_missing_package_is_named_before_training(tmp_path, monkeypatch):
 def test_the_option_works_as_a_command(tmp_path):
     pytest.importorskip("tensorboard")
     (tmp_path / "study.toml").write_text(STUDY)
-    command = [sys.executable, "-m", "potluck.cli", "run", "study.toml", "-o", "rounds=1"]
     options = ["--out", "runs/one", "--tensorboard", "logs"]
-    subprocess.run([*command, *options], cwd=tmp_path, check=True, capture_output=True)
+    ran = copied("run", "study.toml", "-o", "rounds=1", *options, cwd=tmp_path)
+    assert ran.returncode == 0, ran.stderr
     assert "model/accuracy" in read(tmp_path / "logs" / "one")

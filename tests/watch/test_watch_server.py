@@ -27,7 +27,7 @@ def address(tmp_path_factory):
 
 
 def ask(address, path, method="GET", **headers):
-    connection = http.client.HTTPConnection(urlsplit(address).netloc, timeout=20)
+    connection = http.client.HTTPConnection(urlsplit(address).netloc, timeout=120)
     connection.request(method, path, headers=headers)
     answer = connection.getresponse()
     return answer.status, answer.read(), dict(answer.getheaders())
@@ -127,7 +127,7 @@ def test_the_command_serves_the_newest_run_until_it_is_stopped(tmp_path):
         newest.append(record(2, ["clinic 0", "clinic 1"]))
         assert json.loads(ask(address, "/state")[1])["done"] == 2
         process.send_signal(signal.SIGINT)
-        assert process.wait(timeout=20) == 0
+        assert process.wait(timeout=120) == 0
         assert process.stdout.read() == "the page is closed.\n"
     finally:
         process.kill()
@@ -147,7 +147,7 @@ def test_listening_on_other_addresses_comes_with_a_warning(tmp_path):
         address = f"http://127.0.0.1:{process.stdout.readline().split('//0.0.0.0:')[1].split()[0]}"
         assert ask(address, "/state", Host="gateway.example")[0] == 200
         process.terminate()
-        assert "The page has no password" in process.communicate(timeout=20)[1]
+        assert "The page has no password" in process.communicate(timeout=120)[1]
     finally:
         process.kill()
         process.wait()

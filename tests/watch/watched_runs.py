@@ -75,7 +75,7 @@ class SteppedRun:
 
     def end(self) -> None:
         self.step(self._study.rounds)
-        self._thread.join(timeout=60)
+        self._thread.join(timeout=300)
         assert not self._thread.is_alive()
 
     def _run(self) -> None:
@@ -92,4 +92,4 @@ def served(folder: Path) -> Iterator[str]:
             yield server.address
         finally:
             server.shutdown()
-            thread.join(timeout=20)
+            thread.join(timeout=120)

@@ -30,7 +30,7 @@ FLAGS = [
 
 KEYS = {"tab": "\ue004", "enter": "\ue007", "left": "\ue012", "right": "\ue014", "space": " "}
 
-PATIENCE = 30.0
+PATIENCE = 120.0
 
 
 class Browser:
@@ -111,7 +111,7 @@ class Browser:
     def _call(self, method: str, path: str, body: dict[str, Any] | None = None) -> Any:
         data = None if body is None else json.dumps(body).encode()
         request = Request(self._driver + path, data, method=method)
-        with urlopen(request, timeout=60) as answer:
+        with urlopen(request, timeout=120) as answer:
             return json.load(answer)["value"]
 
 
@@ -133,7 +133,7 @@ def browsing(profile: Path) -> Iterator[Browser]:
             browser.close()
     finally:
         process.terminate()
-        process.wait(timeout=20)
+        process.wait(timeout=120)
 
 
 def _wait_for(port: int) -> None:
