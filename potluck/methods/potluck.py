@@ -58,8 +58,9 @@ Balance = Literal["class", "none"]
 Weights = Literal["samples", "information", "information-per-class"]
 Head = Literal["auto", "averaged", "solved"]
 
-# Of the least-squares head; those of `ridge-head`.
-RIDGE, SCALE = 1e-3, 3.0
+SCALE = 3.0
+"""From outputs of the least-squares head, about 0 or 1, to logits; that of `ridge-head`."""
+
 # It is solved where more than this share of all weight has sites that lack classes. Elsewhere, sums
 # over samples that sites are sure of leave out classes that only weaker labels tell about.
 LACKING = 0.9
@@ -317,7 +318,8 @@ class Potluck(Method):
         """The rows of least squares, where they are to be solved and somebody is sure."""
         if "gram" not in server or not bool(server["solve"]) or not bool(server["sums"].any()):
             return theta
-        return head_sums.solved(server, theta, layout, RIDGE, SCALE)
+        ridge = head_sums.evidence_ridge(server["gram"], server["sums"])
+        return head_sums.solved(server, theta, layout, ridge, SCALE)
 
     def at_server(self) -> AtServer:
         """A server that has labels of its own trains on them like a site."""

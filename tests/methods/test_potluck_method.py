@@ -9,7 +9,8 @@ import potluck as pl
 from potluck.errors import PotluckError
 from potluck.federated.weights import entry_weights
 from potluck.methods import Here, Likelihood, LocalModel, Potluck, SiteData
-from potluck.methods.potluck import RIDGE, SCALE
+from potluck.methods.head_sums import evidence_ridge
+from potluck.methods.potluck import SCALE
 from potluck.models import build
 from potluck.models.network import Network
 
@@ -186,8 +187,9 @@ def test_where_sites_lack_classes_the_head_is_solved_and_compares_them_all(priva
     features = trained.network.inferred_features(before.theta, before.buffers, inputs)
     with_one = torch.cat([features, torch.ones(len(features), 1)], 1).double()
     gram = with_one.T @ with_one
-    damped = gram + RIDGE * gram.diagonal().mean() * torch.eye(len(gram))
     onehot = torch.nn.functional.one_hot(classes, 4).double()
+    ridge = evidence_ridge(gram, onehot.T @ with_one)
+    damped = gram + ridge * gram.diagonal().mean() * torch.eye(len(gram))
     rows = SCALE * torch.linalg.solve(damped, with_one.T @ onehot).T
     found = trained.network.layout.unflatten(trained.state.theta)
     assert torch.allclose(found["head.weight"].double(), rows[:, :-1], rtol=1e-2, atol=1e-2)
