@@ -32,8 +32,8 @@ class FedLLP(Bagged):
     def batches(
         self, local: LocalTraining, site: SiteData, plan: Plan, generator: torch.Generator
     ) -> list[Tensor]:
-        """One set in each step, in shuffled order."""
-        sizes = torch.bincount(site.symbols, minlength=len(site.log_a)).tolist()
+        """One set in each step, in shuffled order; sets without samples have none."""
+        sizes = [size for size in torch.bincount(site.symbols).tolist() if size]
         members: Sequence[Tensor] = site.symbols.argsort(stable=True).split(sizes)
         order = replace(local, batch_size=1).batches(torch.arange(len(sizes)), generator)
         return [members[int(m)] for m in order]

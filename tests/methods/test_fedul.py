@@ -210,6 +210,15 @@ def test_a_class_may_turn_up_in_a_set_but_not_at_a_site_that_has_none():
     assert (found[:, 2] == 0).all()
 
 
+@pytest.mark.parametrize("trust", [0.0, 5.0])
+def test_a_set_without_samples_keeps_its_declared_proportions(trust):
+    declared = torch.tensor([[0.7, 0.3], [0.2, 0.8]])
+    ratios = torch.tensor([[1.8, 0.2], [0.2, 1.8]])
+    found = refined(declared, torch.tensor([0, 0]), ratios, trust)
+    assert torch.allclose(found[1], declared[1])
+    assert found[0].sum() == pytest.approx(1)
+
+
 def test_proportions_are_refined_after_the_warm_up_and_stay_at_the_site():
     site = site_of()
     method = RefinedFedUL(warmup=2, trust=1.0)

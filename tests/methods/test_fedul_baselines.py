@@ -1,6 +1,7 @@
 """FedPL, FedLLP and FedLLP-VAT: their steps, worked by hand."""
 
 import math
+from dataclasses import replace
 
 import pytest
 import torch
@@ -18,6 +19,7 @@ from potluck.methods import (
     FedUL,
     Here,
     LocalModel,
+    Plan,
     RefinedFedUL,
     SiteData,
     Step,
@@ -146,6 +148,15 @@ def test_each_step_takes_one_whole_set():
     again = FedLLP().batches(pl.LocalTraining(epochs=4), DATA, plan, seeded())
     assert len(again) == 12
     assert len(FedLLP().batches(pl.LocalTraining(steps=5), DATA, plan, seeded())) == 5
+
+
+def test_a_declared_set_without_samples_has_no_step():
+    there = DATA.symbols != 0
+    data = replace(DATA, inputs=DATA.inputs[there], symbols=DATA.symbols[there])
+    batches = FedLLP().batches(LOCAL, data, Plan(torch.arange(len(data))), seeded())
+    assert len(batches) == len(PRIORS) - 1
+    assert all(len(data.symbols[batch].unique()) == 1 for batch in batches)
+    assert torch.equal(torch.cat(batches).sort().values, torch.arange(len(data)))
 
 
 def test_the_loss_compares_the_sets_proportions_with_the_mean_prediction():
