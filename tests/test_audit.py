@@ -145,8 +145,8 @@ def only_farm():
 class Tattler(Likelihood):
     """A method that sends a value for each sample."""
 
-    def report(self, model, site, plan, state):
-        return {"labels": site.symbols.float()}
+    def report(self, here, plan):
+        return {"labels": here.site.symbols.float()}
 
 
 def test_values_of_single_samples_must_not_leave_a_site():

@@ -22,11 +22,13 @@ from potluck.methods import (
     Batch,
     Differentiate,
     Gradient,
+    Here,
     LocalModel,
     Loss,
     Objective,
     Plan,
     SiteData,
+    Step,
 )
 from potluck.models.network import Layout, Network
 from potluck.streams import derive, seeded, stream
@@ -133,7 +135,7 @@ def make_ready(
       what the steps need, or None when the site sits the round out; and the site's state.
     """
     method, federated, local = recipe.method, recipe.federated, recipe.local
-    here = (broadcast.round, site.name)
+    address = (broadcast.round, site.name)
     data = SiteData.of(site, broadcast.theta.dtype)
     if state is None:
         state = SiteState(
@@ -146,17 +148,13 @@ def make_ready(
     vector = torch.cat([theta, personal.flatten(state.personal)]) if state.personal else theta
     start = {name: value.clone() for name, value in (state.buffers or broadcast.buffers).items()}
     received = (broadcast.theta, broadcast.buffers)
-    plan = method.plan(
-        LocalModel(network, theta, start, received, state.personal, broadcast.round),
-        data,
-        broadcast.shared,
-        state.method,
-        stream(recipe.seed, *here, "plan"),
-    )
+    model = LocalModel(network, theta, start, received, state.personal, broadcast.round)
+    here = Here(model, data, broadcast.shared, state.method)
+    plan = method.plan(here, stream(recipe.seed, *address, "plan"))
     if len(plan.pool) == 0:
         return None, state
-    indices = method.batches(local, data, plan, stream(recipe.seed, *here, "batches"))
-    draws = method.draw(data, plan, indices, stream(recipe.seed, *here, "draws"))
+    indices = method.batches(local, data, plan, stream(recipe.seed, *address, "batches"))
+    draws = method.draw(data, plan, indices, stream(recipe.seed, *address, "draws"))
     fixed = Fixed(network, recipe, data, plan, broadcast, state.federated, personal)
     optimiser = state.optimiser or local.optimiser.start(vector)
     gradients = {"sum": torch.zeros_like(vector)} if federated.needs_gradients else {}
@@ -187,7 +185,7 @@ def step(
 
     def bind(loss: Loss, vector: Tensor, buffers: Tensors) -> tuple[Tensor, Tensors]:
         model = local_model(fixed, vector, buffers)
-        return loss(model, fixed.data, fixed.plan, batch, broadcast.shared, moving.method)
+        return loss(Step(model, fixed.data, broadcast.shared, moving.method, fixed.plan, batch))
 
     objective = Objective(recipe.method.loss, bind)
     gradient = recipe.method.gradient(
@@ -223,7 +221,8 @@ def finish(ready: Ready, moving: Moving, losses: Tensor) -> tuple[Update, SiteSt
     progress = Progress(broadcast.theta, trained.theta, gradients, steps, recipe.local)
     report = recipe.federated.finish(progress, broadcast.aligned, fixed.federated)
     held = held_entries(fixed.network.layout, ready.site.view.own())
-    reported = recipe.method.report(trained, fixed.data, fixed.plan, moving.method)
+    here = Here(trained, fixed.data, broadcast.shared, moving.method)
+    reported = recipe.method.report(here, fixed.plan)
     update = Update(
         site=ready.site.name,
         samples=len(fixed.plan.pool),

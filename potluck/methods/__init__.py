@@ -24,12 +24,14 @@ from potluck.methods.method import (
     Batch,
     Differentiate,
     Gradient,
+    Here,
     LocalModel,
     Loss,
     Method,
     Objective,
     Plan,
     SiteData,
+    Step,
 )
 from potluck.methods.potluck import Potluck
 from potluck.methods.ridge_head import RidgeHead
@@ -87,6 +89,7 @@ __all__ = [
     "FedX",
     "FixedHead",
     "Gradient",
+    "Here",
     "LabelProjection",
     "Likelihood",
     "LocalModel",
@@ -101,5 +104,6 @@ __all__ = [
     "SemiFL",
     "Single",
     "SiteData",
+    "Step",
     "Tuning",
 ]

@@ -13,7 +13,7 @@ from potluck.errors import PotluckError, one_of
 from potluck.federation import Federation
 from potluck.messages import Tensors
 from potluck.methods.draws import augmentation_draws
-from potluck.methods.method import Batch, Method, Plan, SiteData
+from potluck.methods.method import Method, Plan, SiteData, Step
 
 Augment = Literal["none", "flip", "crop", "weak", "rotate", "randaugment", "randaugment-official"]
 
@@ -47,9 +47,9 @@ class Augmented(Method):
             return [{} for _ in batches]
         return augmentation_draws(AUGMENTATIONS[self.augment](), site.inputs, batches, generator)
 
-    def inputs(self, site: SiteData, batch: Batch) -> Tensor:
+    def inputs(self, step: Step) -> Tensor:
         """(B, ...) the batch's augmented samples; images in [0, 1]."""
-        samples = site.inputs[batch.index]
+        samples = step.site.inputs[step.batch.index]
         if self.augment == "none":
             return as_unit(samples)
-        return AUGMENTATIONS[self.augment]().apply(samples, batch.draws)
+        return AUGMENTATIONS[self.augment]().apply(samples, step.batch.draws)

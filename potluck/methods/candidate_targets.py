@@ -30,7 +30,7 @@ from potluck.losses import log_posterior, soft_cross_entropy
 from potluck.losses.beliefs import expected_accuracy, initial_beliefs, moving_average
 from potluck.messages import Tensors
 from potluck.methods.augmented import Augmented
-from potluck.methods.method import AtServer, Batch, LocalModel, Plan, SiteData
+from potluck.methods.method import AtServer, Here, Plan, SiteData, Step
 
 Rule = Literal["uniform", "renormalise", "average"]
 
@@ -65,35 +65,22 @@ class CandidateTargets(Augmented):
         """Beliefs that are uniform on the candidates."""
         return {"beliefs": initial_beliefs(site.log_a)[site.symbols]}
 
-    def plan(
-        self,
-        model: LocalModel,
-        site: SiteData,
-        shared: Tensors,
-        state: Tensors,
-        generator: torch.Generator,
-    ) -> Plan:
+    def plan(self, here: Here, generator: torch.Generator) -> Plan:
         """All samples whose label says something; and φ of this round."""
-        plan = labelled_plan(site, state["beliefs"])
-        done = min(model.round / self.decay_rounds, 1.0)
+        site = here.site
+        plan = labelled_plan(site, here.state["beliefs"])
+        done = min(here.model.round / self.decay_rounds, 1.0)
         momentum = self.momentum + (self.final_momentum - self.momentum) * done
         plan.tensors["momentum"] = torch.tensor(momentum, device=site.inputs.device)
         return plan
 
-    def loss(
-        self,
-        model: LocalModel,
-        site: SiteData,
-        plan: Plan,
-        batch: Batch,
-        shared: Tensors,
-        state: Tensors,
-    ) -> tuple[Tensor, Tensors]:
+    def loss(self, step: Step) -> tuple[Tensor, Tensors]:
         """Cross-entropy against the targets, which then follow the model."""
-        logits = model(self.inputs(site, batch))
+        site, batch, state = step.site, step.batch, step.state
+        logits = step.model(self.inputs(step))
         targets = state["beliefs"][batch.index]
         log_a = site.log_a[site.symbols[batch.index]]
-        new = self._updated(targets, logits.detach(), log_a, plan.tensors["momentum"])
+        new = self._updated(targets, logits.detach(), log_a, step.plan.tensors["momentum"])
         beliefs = state["beliefs"].index_copy(0, batch.index, new)
         return soft_cross_entropy(logits, targets).mean(), {"beliefs": beliefs}
 

@@ -37,7 +37,7 @@ from potluck.losses.dimension import local_intrinsic_dimension
 from potluck.messages import Tensors
 from potluck.methods.augmented import Augmented
 from potluck.methods.candidate_targets import announce_unlabelled, check_shares, labelled
-from potluck.methods.method import Arrival, Batch, LocalModel, Plan, SiteData
+from potluck.methods.method import Arrival, Here, Plan, SiteData, Step
 from potluck.methods.single_labels import label_metrics, picked, unpicked
 from potluck.models.network import Network, infer_batched
 
@@ -94,15 +94,9 @@ class FedCorr(Augmented):
             "stage": torch.zeros((), dtype=torch.int64, device=device),
         }
 
-    def plan(
-        self,
-        model: LocalModel,
-        site: SiteData,
-        shared: Tensors,
-        state: Tensors,
-        generator: torch.Generator,
-    ) -> Plan:
+    def plan(self, here: Here, generator: torch.Generator) -> Plan:
         """Correct labels with the global model; sit out stage 2 unless clean."""
+        model, site, shared, state = here.model, here.site, here.shared, here.state
         stage, pool = self.stage(model.round), labelled(site).nonzero().flatten()
         labels, noise = picked(site, state["labels"], generator), state["noise"]
         if stage == 1:
@@ -152,29 +146,23 @@ class FedCorr(Augmented):
             for drawn, share, batch in zip(draws, shares, batches, strict=True)
         ]
 
-    def loss(
-        self,
-        model: LocalModel,
-        site: SiteData,
-        plan: Plan,
-        batch: Batch,
-        shared: Tensors,
-        state: Tensors,
-    ) -> tuple[Tensor, Tensors]:
+    def loss(self, step: Step) -> tuple[Tensor, Tensors]:
         """Cross-entropy of mixed samples, and in stage 1 the adaptive proximal term."""
+        model, plan, batch = step.model, step.plan, step.batch
         share, partner = batch.draws["share"], batch.draws["partner"]
-        inputs, labels = self.inputs(site, batch), plan.tensors["labels"][batch.index]
+        inputs, labels = self.inputs(step), plan.tensors["labels"][batch.index]
         logits = model(mixup(inputs, inputs[partner], share))
         loss = mixup(cross_entropy(logits, labels), cross_entropy(logits, labels[partner]), share)
         weight = self.beta * plan.tensors["noise"] * (plan.tensors["stage"] == 1)
         # The small number makes the norm smooth at 0, where every round starts.
         distance = ((model.theta - model.received[0]).square().sum() + 1e-12).sqrt()
-        return loss + weight * distance, {name: plan.tensors[name] for name in state}
+        return loss + weight * distance, {name: plan.tensors[name] for name in step.state}
 
-    def report(self, model: LocalModel, site: SiteData, plan: Plan, state: Tensors) -> Tensors:
+    def report(self, here: Here, plan: Plan) -> Tensors:
         """In stage 1, the site's LID and its noise level."""
         if plan.tensors["stage"] != 1:
             return {}
+        model, site = here.model, here.site
         scores = infer_batched(model.network, model.theta, model.buffers, site.inputs)
         dimension = torch.zeros_like(plan.tensors["noise"])
         if len(site) > 1:

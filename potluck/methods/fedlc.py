@@ -17,7 +17,7 @@ from potluck.errors import PotluckError
 from potluck.federation import Federation
 from potluck.messages import Tensors
 from potluck.methods.augmented import Augmented
-from potluck.methods.method import Batch, LocalModel, Plan, SiteData
+from potluck.methods.method import Here, Plan, Step
 from potluck.methods.named_classes import check_named, class_counts, classes_of
 
 
@@ -39,30 +39,15 @@ class FedLC(Augmented):
             raise PotluckError(f"method.tau is {self.tau}; it must be at least 0.")
         check_named("FedLC", federation)
 
-    def plan(
-        self,
-        model: LocalModel,
-        site: SiteData,
-        shared: Tensors,
-        state: Tensors,
-        generator: torch.Generator,
-    ) -> Plan:
+    def plan(self, here: Here, generator: torch.Generator) -> Plan:
         """All samples; the margin of each class."""
-        plan = super().plan(model, site, shared, state, generator)
-        counts = class_counts(site)
+        plan = super().plan(here, generator)
+        counts = class_counts(here.site)
         margins = self.tau * counts.clamp_min(1) ** -0.25
         plan.tensors["margins"] = torch.where(counts > 0, margins, torch.inf)
         return plan
 
-    def loss(
-        self,
-        model: LocalModel,
-        site: SiteData,
-        plan: Plan,
-        batch: Batch,
-        shared: Tensors,
-        state: Tensors,
-    ) -> tuple[Tensor, Tensors]:
+    def loss(self, step: Step) -> tuple[Tensor, Tensors]:
         """Mean cross-entropy of the calibrated logits."""
-        logits = model(self.inputs(site, batch)) - plan.tensors["margins"]
-        return cross_entropy(logits, classes_of(site)[batch.index]), state
+        logits = step.model(self.inputs(step)) - step.plan.tensors["margins"]
+        return cross_entropy(logits, classes_of(step.site)[step.batch.index]), step.state

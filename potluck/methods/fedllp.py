@@ -18,7 +18,7 @@ from potluck.local import LocalTraining
 from potluck.losses.llp import proportion_loss
 from potluck.messages import Tensors
 from potluck.methods.bagged import Bagged
-from potluck.methods.method import Batch, LocalModel, Plan, SiteData
+from potluck.methods.method import Plan, SiteData, Step
 
 
 @dataclass(frozen=True)
@@ -32,22 +32,15 @@ class FedLLP(Bagged):
     def batches(
         self, local: LocalTraining, site: SiteData, plan: Plan, generator: torch.Generator
     ) -> list[Tensor]:
-        """One set in each step, in shuffled order."""
-        sizes = torch.bincount(site.symbols, minlength=len(site.log_a)).tolist()
+        """One set in each step, in shuffled order; sets without samples have none."""
+        sizes = [size for size in torch.bincount(site.symbols).tolist() if size]
         members: Sequence[Tensor] = site.symbols.argsort(stable=True).split(sizes)
         order = replace(local, batch_size=1).batches(torch.arange(len(sizes)), generator)
         return [members[int(m)] for m in order]
 
-    def loss(
-        self,
-        model: LocalModel,
-        site: SiteData,
-        plan: Plan,
-        batch: Batch,
-        shared: Tensors,
-        state: Tensors,
-    ) -> tuple[Tensor, Tensors]:
+    def loss(self, step: Step) -> tuple[Tensor, Tensors]:
         """The proportion loss of one set."""
+        site, batch = step.site, step.batch
         own = site.symbols[batch.index[:1]]  # all of the batch is of one set
         proportions = site.log_proportions[own].exp().squeeze(0)
-        return proportion_loss(model(self.inputs(site, batch)), proportions), state
+        return proportion_loss(step.model(self.inputs(step)), proportions), step.state

@@ -21,7 +21,7 @@ from potluck.federation import Federation
 from potluck.losses.vat import adversarial_divergence
 from potluck.messages import Tensors
 from potluck.methods.fedllp import FedLLP
-from potluck.methods.method import Batch, LocalModel, Plan, SiteData
+from potluck.methods.method import Here, Plan, SiteData, Step
 
 
 @dataclass(frozen=True)
@@ -48,18 +48,11 @@ class FedLLPVAT(FedLLP):
                     f"method.{name} is {getattr(self, name)}; it must be at least 0."
                 )
 
-    def plan(
-        self,
-        model: LocalModel,
-        site: SiteData,
-        shared: Tensors,
-        state: Tensors,
-        generator: torch.Generator,
-    ) -> Plan:
+    def plan(self, here: Here, generator: torch.Generator) -> Plan:
         """All samples, and the weight of the consistency term in this round."""
-        plan = super().plan(model, site, shared, state, generator)
-        weight = self.alpha * ramp_up(model.round, self.ramp)
-        tensors = {"consistency": torch.tensor(weight, device=site.inputs.device)}
+        plan = super().plan(here, generator)
+        weight = self.alpha * ramp_up(here.model.round, self.ramp)
+        tensors = {"consistency": torch.tensor(weight, device=here.site.inputs.device)}
         return replace(plan, tensors=tensors, metrics={"consistency_weight": weight})
 
     def draw(
@@ -76,17 +69,10 @@ class FedLLPVAT(FedLLP):
             for step, batch in enumerate(batches)
         ]
 
-    def loss(
-        self,
-        model: LocalModel,
-        site: SiteData,
-        plan: Plan,
-        batch: Batch,
-        shared: Tensors,
-        state: Tensors,
-    ) -> tuple[Tensor, Tensors]:
+    def loss(self, step: Step) -> tuple[Tensor, Tensors]:
         """The proportion loss of one set, and the consistency of its predictions."""
-        value, state = super().loss(model, site, plan, batch, shared, state)
+        model = step.model
+        value, state = super().loss(step)
 
         def undisturbed(inputs: Tensor) -> Tensor:
             # Batch-norm statistics are those of real samples: only copies of them may move.
@@ -94,9 +80,9 @@ class FedLLPVAT(FedLLP):
             return replace(model, buffers=copies)(inputs)
 
         divergence = adversarial_divergence(
-            undisturbed, self.inputs(site, batch), batch.draws["noise"], self.epsilon
+            undisturbed, self.inputs(step), step.batch.draws["noise"], self.epsilon
         )
-        return value + plan.tensors["consistency"] * divergence.mean(), state
+        return value + step.plan.tensors["consistency"] * divergence.mean(), state
 
 
 def ramp_up(round_number: int, rounds: int) -> float:

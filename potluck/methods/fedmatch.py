@@ -24,7 +24,7 @@ from potluck.federation import Federation
 from potluck.messages import Tensors
 from potluck.methods.augmented import Augment
 from potluck.methods.likelihood import Likelihood
-from potluck.methods.method import Arrival, AtServer, Batch, LocalModel, Method, Plan, SiteData
+from potluck.methods.method import Arrival, AtServer, Here, Method, Plan, SiteData, Step
 from potluck.methods.target_labels import check_server_labels
 from potluck.methods.views import check_views, seen, view_draws
 from potluck.models.network import Network, infer_batched
@@ -67,15 +67,9 @@ class FedMatch(Method):
             if getattr(self, name) < 1:
                 raise PotluckError(f"method.{name} is {getattr(self, name)}; it must be above 0.")
 
-    def plan(
-        self,
-        model: LocalModel,
-        site: SiteData,
-        shared: Tensors,
-        state: Tensors,
-        generator: torch.Generator,
-    ) -> Plan:
+    def plan(self, here: Here, generator: torch.Generator) -> Plan:
         """σ, and what the helpers say about every sample."""
+        model, site, shared = here.model, here.site, here.shared
         theta, buffers = model.received
         answers = [
             infer_batched(model.network, helper, buffers, site.inputs).softmax(1)
@@ -93,16 +87,9 @@ class FedMatch(Method):
         """The random numbers of the strong view."""
         return view_draws({"strong": self.strong}, site.inputs, batches, generator)
 
-    def loss(
-        self,
-        model: LocalModel,
-        site: SiteData,
-        plan: Plan,
-        batch: Batch,
-        shared: Tensors,
-        state: Tensors,
-    ) -> tuple[Tensor, Tensors]:
+    def loss(self, step: Step) -> tuple[Tensor, Tensors]:
         """Agreement with the helpers, voted pseudo-labels, and the two norms."""
+        model, site, plan, batch = step.model, step.site, step.plan, step.batch
         log_eta = model(seen("none", site.inputs[batch.index], {}, "")).log_softmax(1)
         confidence, votes = log_eta.detach().exp().max(1)
         trusted = (confidence >= self.tau).to(log_eta.dtype)
@@ -118,11 +105,11 @@ class FedMatch(Method):
             votes = votes + _one_hot(answers.argmax(2), log_eta.shape[1]).sum(1)
         strong = seen(self.strong, site.inputs[batch.index], batch.draws, "strong")
         wrong = cross_entropy(model(strong), votes.argmax(1), reduction="none")
-        return loss + self.lambda_a * (trusted * wrong).sum(), state
+        return loss + self.lambda_a * (trusted * wrong).sum(), step.state
 
-    def report(self, model: LocalModel, site: SiteData, plan: Plan, state: Tensors) -> Tensors:
+    def report(self, here: Here, plan: Plan) -> Tensors:
         """The change of ψ, for its mean with the sites' own weights."""
-        return {"psi": model.theta - model.received[0]}
+        return {"psi": here.model.theta - here.model.received[0]}
 
     def server_start(self, network: Network, federation: Federation) -> Tensors:
         """ψ = 0.2 σ with σ + ψ the initial model; the noise image."""
@@ -173,17 +160,9 @@ class _Weighted(Likelihood):
 
     weight: float = 1.0
 
-    def loss(
-        self,
-        model: LocalModel,
-        site: SiteData,
-        plan: Plan,
-        batch: Batch,
-        shared: Tensors,
-        state: Tensors,
-    ) -> tuple[Tensor, Tensors]:
+    def loss(self, step: Step) -> tuple[Tensor, Tensors]:
         """See `Likelihood.loss`."""
-        loss, state = super().loss(model, site, plan, batch, shared, state)
+        loss, state = super().loss(step)
         return self.weight * loss, state
 
 

@@ -31,7 +31,7 @@ from potluck.labels import LabelView
 from potluck.losses import log_posterior, view_nll
 from potluck.messages import SiteState, Tensors
 from potluck.methods import spaces
-from potluck.methods.method import Arrival, Batch, LocalModel, Plan, SiteData
+from potluck.methods.method import Arrival, Here, Plan, SiteData, Step
 from potluck.methods.semifl import SemiFL
 from potluck.methods.target_labels import certain
 from potluck.methods.views import seen
@@ -99,18 +99,12 @@ class FedMT(SemiFL):
             return {}
         return {"correspondence": torch.zeros_like(site.log_a)}
 
-    def plan(
-        self,
-        model: LocalModel,
-        site: SiteData,
-        shared: Tensors,
-        state: Tensors,
-        generator: torch.Generator,
-    ) -> Plan:
+    def plan(self, here: Here, generator: torch.Generator) -> Plan:
         """Pseudo-labels and the correspondence with which the round starts."""
-        log_eta = self.weak_scores(model, site, generator)
+        site = here.site
+        log_eta = self.weak_scores(here, generator)
         counted = self.trusted(site, log_eta)
-        tensors, log_m = self._correspondence(model, site, shared, counted)
+        tensors, log_m = self._correspondence(here, counted)
         plan = counted
         if self.pseudo_labels == "restricted" or certain(site):
             plan = self.trusted(site, log_posterior(log_eta, log_m[site.symbols]))
@@ -120,28 +114,22 @@ class FedMT(SemiFL):
             metrics["empty_columns"] = float(log_eta.shape[1] - len(found))
         return Plan(plan.pool, plan.tensors | tensors, metrics)
 
-    def loss(
-        self,
-        model: LocalModel,
-        site: SiteData,
-        plan: Plan,
-        batch: Batch,
-        shared: Tensors,
-        state: Tensors,
-    ) -> tuple[Tensor, Tensors]:
+    def loss(self, step: Step) -> tuple[Tensor, Tensors]:
         """Projected likelihood + λ2 (L_fix + λ1 L_mix); the state keeps M."""
-        log_m, log_b = _used(model, site, plan)
+        site, batch = step.site, step.batch
+        log_m, log_b = _used(step)
         weak = seen(self.weak, site.inputs[batch.index], batch.draws, "weak")
-        loss = view_nll(model(weak), log_m[site.symbols[batch.index]], log_b).mean()
+        loss = view_nll(step.model(weak), log_m[site.symbols[batch.index]], log_b).mean()
         if self.lambda2:
-            loss = loss + self.lambda2 * self.consistency(model, site, plan, batch)
-        return loss, state | {"correspondence": log_m.exp()}
+            loss = loss + self.lambda2 * self.consistency(step)
+        return loss, step.state | {"correspondence": log_m.exp()}
 
-    def report(self, model: LocalModel, site: SiteData, plan: Plan, state: Tensors) -> Tensors:
+    def report(self, here: Here, plan: Plan) -> Tensors:
         """The averaged ways send M: the estimate, or what was learned."""
+        site = here.site
         if not self.correspondence.endswith("averaged") or certain(site):
             return {}
-        own = plan.tensors.get("estimate", state["correspondence"])
+        own = plan.tensors.get("estimate", here.state["correspondence"])
         return spaces.reported(site, {"correspondence": own})
 
     def receive(self, server: Tensors, arrival: Arrival) -> Tensors:
@@ -156,13 +144,12 @@ class FedMT(SemiFL):
         """The mean correspondence of the site's label space."""
         return spaces.shared_with(server, site)
 
-    def _correspondence(
-        self, model: LocalModel, site: SiteData, shared: Tensors, counted: Plan
-    ) -> tuple[Tensors, Tensor]:
+    def _correspondence(self, here: Here, counted: Plan) -> tuple[Tensors, Tensor]:
         """What the steps need to know about M, and (J, K) log M at the start of the round."""
+        model, site = here.model, here.site
         if self.correspondence == "known" or certain(site):
             return {"log_m": site.log_a, "log_b": site.log_b}, site.log_a
-        mean = shared.get("correspondence")
+        mean = here.shared.get("correspondence")
         if self.correspondence.startswith("learnable"):
             start = {} if mean is None else {"correspondence": _log(mean)}
             offset = spaces.offsets(model, start)["correspondence"]
@@ -208,12 +195,13 @@ def estimated_view(view: LabelView, state: SiteState) -> LabelView:
     return replace(view, codebook=matrix, normaliser=torch.ones_like(view.normaliser))
 
 
-def _used(model: LocalModel, site: SiteData, plan: Plan) -> tuple[Tensor, Tensor]:
+def _used(step: Step) -> tuple[Tensor, Tensor]:
     """(J, K) log M and (K,) log b of a step."""
-    if "log_m" in plan.tensors:
-        return plan.tensors["log_m"], plan.tensors["log_b"]
-    free = model.personal["correspondence"] + plan.tensors["offset"]
-    return free.log_softmax(0), torch.zeros_like(site.log_b)
+    known = step.plan.tensors
+    if "log_m" in known:
+        return known["log_m"], known["log_b"]
+    free = step.model.personal["correspondence"] + known["offset"]
+    return free.log_softmax(0), torch.zeros_like(step.site.log_b)
 
 
 def _quality(site: SiteData, log_m: Tensor, log_eta: Tensor) -> dict[str, float]:

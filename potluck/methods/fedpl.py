@@ -26,7 +26,7 @@ from potluck.errors import PotluckError, one_of
 from potluck.federation import Federation
 from potluck.messages import Tensors
 from potluck.methods.bagged import Bagged
-from potluck.methods.method import Batch, LocalModel, Plan, SiteData
+from potluck.methods.method import Here, Plan, SiteData, Step
 
 Mix = Literal["inputs", "scores"]
 
@@ -68,15 +68,9 @@ class FedPL(Bagged):
         if self.mix not in get_args(Mix):
             raise PotluckError(one_of("method.mix", self.mix, get_args(Mix)))
 
-    def plan(
-        self,
-        model: LocalModel,
-        site: SiteData,
-        shared: Tensors,
-        state: Tensors,
-        generator: torch.Generator,
-    ) -> Plan:
+    def plan(self, here: Here, generator: torch.Generator) -> Plan:
         """Label the samples and see which labels are sure."""
+        model, site = here.model, here.site
         if model.round < self.warmup:
             labels = site.log_proportions.argmax(1)[site.symbols]
             sure = torch.ones_like(labels, dtype=torch.bool)
@@ -112,23 +106,16 @@ class FedPL(Bagged):
             for step, batch in enumerate(batches)
         ]
 
-    def loss(
-        self,
-        model: LocalModel,
-        site: SiteData,
-        plan: Plan,
-        batch: Batch,
-        shared: Tensors,
-        state: Tensors,
-    ) -> tuple[Tensor, Tensors]:
+    def loss(self, step: Step) -> tuple[Tensor, Tensors]:
         """Cross-entropy on sure pseudo-labels, and on blends of sure and unsure samples."""
+        model, plan, batch = step.model, step.plan, step.batch
         partner, share = batch.draws["partner"], batch.draws["share"]
         label, other = plan.tensors["labels"][batch.index], plan.tensors["labels"][partner]
-        inputs, unsure = self.inputs(site, batch), as_unit(site.inputs[partner])
+        inputs, unsure = self.inputs(step), as_unit(step.site.inputs[partner])
         scores = model(inputs)
         if self.mix == "inputs":
             blended = model(mixup(inputs, unsure, share))
         else:
             blended = mixup(scores, model(unsure), share)
         mixed = share * cross_entropy(blended, label) + (1 - share) * cross_entropy(blended, other)
-        return cross_entropy(scores, label) + plan.tensors["mix_weight"] * mixed, state
+        return cross_entropy(scores, label) + plan.tensors["mix_weight"] * mixed, step.state

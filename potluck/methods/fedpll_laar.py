@@ -53,13 +53,13 @@ from potluck.methods.augmented import Augmented
 from potluck.methods.candidate_targets import announce_unlabelled, check_shares, labelled_plan
 from potluck.methods.method import (
     AtServer,
-    Batch,
     Differentiate,
     Gradient,
-    LocalModel,
+    Here,
     Objective,
     Plan,
     SiteData,
+    Step,
 )
 from potluck.models.network import Network
 
@@ -109,18 +109,12 @@ class FedPLLLAAR(Augmented):
         """Beliefs that are uniform on the candidates."""
         return {"beliefs": initial_beliefs(site.log_a)[site.symbols]}
 
-    def plan(
-        self,
-        model: LocalModel,
-        site: SiteData,
-        shared: Tensors,
-        state: Tensors,
-        generator: torch.Generator,
-    ) -> Plan:
+    def plan(self, here: Here, generator: torch.Generator) -> Plan:
         """All labelled samples, with the global model's confidence in each."""
-        plan = labelled_plan(site, state["beliefs"])
+        site = here.site
+        plan = labelled_plan(site, here.state["beliefs"])
         if self.mix and self.mix_weights in ("both", "pair"):
-            plan.tensors["confidence"] = _confidence(model.reference(site.inputs))
+            plan.tensors["confidence"] = _confidence(here.model.reference(site.inputs))
         return plan
 
     def draw(
@@ -141,54 +135,32 @@ class FedPLLLAAR(Augmented):
             for drawn, share, batch in zip(draws, shares, batches, strict=True)
         ]
 
-    def loss(
-        self,
-        model: LocalModel,
-        site: SiteData,
-        plan: Plan,
-        batch: Batch,
-        shared: Tensors,
-        state: Tensors,
-    ) -> tuple[Tensor, Tensors]:
+    def loss(self, step: Step) -> tuple[Tensor, Tensors]:
         """L_c + δ L_mix; `gradient` adds the alignment."""
-        loss, new_state = self.classification(model, site, plan, batch, shared, state)
+        loss, new_state = self.classification(step)
         if self.mix:
-            loss = loss + self.mixing(model, site, plan, batch, shared, state)[0]
+            loss = loss + self.mixing(step)[0]
         return loss, new_state
 
-    def classification(
-        self,
-        model: LocalModel,
-        site: SiteData,
-        plan: Plan,
-        batch: Batch,
-        shared: Tensors,
-        state: Tensors,
-    ) -> tuple[Tensor, Tensors]:
+    def classification(self, step: Step) -> tuple[Tensor, Tensors]:
         """L_c, and the beliefs after this visit."""
-        logits = model(self.inputs(site, batch))
+        site, batch, state = step.site, step.batch, step.state
+        logits = step.model(self.inputs(step))
         beliefs = state["beliefs"][batch.index]
         log_a = site.log_a[site.symbols[batch.index]]
         new = moving_average(beliefs, logits, log_a, self.momentum)
         loss = soft_cross_entropy(logits, beliefs).mean()
         return loss, {"beliefs": state["beliefs"].index_copy(0, batch.index, new)}
 
-    def mixing(
-        self,
-        model: LocalModel,
-        site: SiteData,
-        plan: Plan,
-        batch: Batch,
-        shared: Tensors,
-        state: Tensors,
-    ) -> tuple[Tensor, Tensors]:
+    def mixing(self, step: Step) -> tuple[Tensor, Tensors]:
         """δ L_mix."""
+        model, batch, state = step.model, step.batch, step.state
         partner, share = batch.draws["partner"], batch.draws["share"]
-        inputs, beliefs = self.inputs(site, batch), state["beliefs"][batch.index]
+        inputs, beliefs = self.inputs(step), state["beliefs"][batch.index]
         mixed = mixup(inputs, inputs[partner], share)
         weights = torch.ones_like(beliefs[:, 0])
         if self.mix_weights in ("both", "pair"):
-            sure = plan.tensors["confidence"][batch.index]
+            sure = step.plan.tensors["confidence"][batch.index]
             weights = weights * mixup(sure, sure[partner], share)
         if self.mix_weights in ("both", "mixed"):
             weights = weights * _confidence(model.reference(mixed))
@@ -220,17 +192,18 @@ class FedPLLLAAR(Augmented):
             value, loss = value + mixing.value, loss + mixing.loss
         return Gradient(value, loss, local.state)
 
-    def report(self, model: LocalModel, site: SiteData, plan: Plan, state: Tensors) -> Tensors:
+    def report(self, here: Here, plan: Plan) -> Tensors:
         """∇L_c over all of the site's samples at its trained parameters."""
         if not self.align:
             return {}
+        model, site = here.model, here.site
         theta = model.theta.detach().requires_grad_()
         buffers = {name: value.clone() for name, value in model.buffers.items()}
         total = torch.zeros_like(model.theta)
         for index in plan.pool.split(_CHUNK):
             # Without dropout, but normalised by the batch as in training.
             logits = model.network.measure(theta, buffers, site.inputs[index])
-            loss = soft_cross_entropy(logits, state["beliefs"][index]).sum()
+            loss = soft_cross_entropy(logits, here.state["beliefs"][index]).sum()
             total += torch.autograd.grad(loss, theta)[0]
         return {"gradient": total / len(plan.pool)}
 

@@ -28,7 +28,7 @@ from potluck.messages import Tensors
 from potluck.methods.augmented import Augmented
 from potluck.methods.heads import first_head, with_head
 from potluck.methods.likelihood import Likelihood
-from potluck.methods.method import AtServer, Batch, LocalModel, Plan, SiteData
+from potluck.methods.method import AtServer, Here, Plan, SiteData, Step
 from potluck.methods.target_labels import check_target_labels, exactly_labelled
 from potluck.models.network import HEAD, Layout, Network
 
@@ -67,26 +67,19 @@ class FedRep(Augmented):
             steps = [step | {"head": flag} for step, flag in zip(steps, head, strict=True)]
         return steps
 
-    def loss(
-        self,
-        model: LocalModel,
-        site: SiteData,
-        plan: Plan,
-        batch: Batch,
-        shared: Tensors,
-        state: Tensors,
-    ) -> tuple[Tensor, Tensors]:
+    def loss(self, step: Step) -> tuple[Tensor, Tensors]:
         """Cross-entropy over the site's own symbols."""
-        head = model.personal
+        model, batch, head = step.model, step.batch, step.model.personal
         if self.head_epochs:
             learns = batch.draws["head"]
             head = {name: _learning(value, learns) for name, value in head.items()}
             model = replace(model, theta=_learning(model.theta, ~learns))
-        logits = with_head(model, head, self.inputs(site, batch))
-        return cross_entropy(logits, site.symbols[batch.index]), state
+        logits = with_head(model, head, self.inputs(step))
+        return cross_entropy(logits, step.site.symbols[batch.index]), step.state
 
-    def report(self, model: LocalModel, site: SiteData, plan: Plan, state: Tensors) -> Tensors:
+    def report(self, here: Here, plan: Plan) -> Tensors:
         """The head, if it scores the target classes, its rows in their order."""
+        model, site = here.model, here.site
         if not exactly_labelled(site):
             return {}
         symbol_of_class = site.log_a.argmax(0)

@@ -21,7 +21,7 @@ from potluck.errors import PotluckError
 from potluck.federation import Federation
 from potluck.messages import Tensors
 from potluck.methods.augmented import Augmented
-from potluck.methods.method import Batch, LocalModel, Plan, SiteData
+from potluck.methods.method import Here, Plan, Step
 from potluck.methods.named_classes import check_named, class_counts, classes_of
 from potluck.models.network import Layout
 
@@ -52,36 +52,22 @@ class FedRS(Augmented):
                 )
         check_named("FedRS", federation)
 
-    def plan(
-        self,
-        model: LocalModel,
-        site: SiteData,
-        shared: Tensors,
-        state: Tensors,
-        generator: torch.Generator,
-    ) -> Plan:
+    def plan(self, here: Here, generator: torch.Generator) -> Plan:
         """All samples; the damping of each class."""
-        plan = super().plan(model, site, shared, state, generator)
-        counts = class_counts(site)
+        plan = super().plan(here, generator)
+        counts = class_counts(here.site)
         plan.tensors["scale"] = self.alpha + (1 - self.alpha) * counts / counts.max()
         return plan
 
-    def loss(
-        self,
-        model: LocalModel,
-        site: SiteData,
-        plan: Plan,
-        batch: Batch,
-        shared: Tensors,
-        state: Tensors,
-    ) -> tuple[Tensor, Tensors]:
+    def loss(self, step: Step) -> tuple[Tensor, Tensors]:
         """Mean cross-entropy of the damped scores."""
-        logits = model(self.inputs(site, batch))
+        model = step.model
+        logits = model(self.inputs(step))
         bias = model.network.layout.unflatten(model.theta).get("head.bias")
         if bias is not None:
             logits = logits - bias  # so that its gradient is 0, too
-        classes = classes_of(site)[batch.index]
-        return cross_entropy(plan.tensors["scale"] * logits, classes), state
+        classes = classes_of(step.site)[step.batch.index]
+        return cross_entropy(step.plan.tensors["scale"] * logits, classes), step.state
 
     def adjust(self, server: Tensors, theta: Tensor, layout: Layout) -> Tensor:
         """A head without bias."""

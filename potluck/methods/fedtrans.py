@@ -23,7 +23,7 @@ from potluck.messages import Tensors
 from potluck.methods import spaces
 from potluck.methods.augmented import Augmented
 from potluck.methods.heads import first_head, with_head
-from potluck.methods.method import Arrival, AtServer, Batch, LocalModel, Plan, SiteData
+from potluck.methods.method import Arrival, AtServer, Here, Plan, SiteData, Step
 from potluck.methods.target_labels import check_target_labels, separates
 from potluck.models.network import Network
 
@@ -56,39 +56,26 @@ class FedTrans(Augmented):
         """A head over the site's symbols."""
         return {} if separates(site) else first_head(site, network)
 
-    def plan(
-        self,
-        model: LocalModel,
-        site: SiteData,
-        shared: Tensors,
-        state: Tensors,
-        generator: torch.Generator,
-    ) -> Plan:
+    def plan(self, here: Here, generator: torch.Generator) -> Plan:
         """Whose turn it is; the head starts from the mean of its label space."""
+        model, site = here.model, here.site
         mine = separates(site) == (model.round >= self.pretrain)
         pool = torch.arange(len(site) if mine else 0, device=site.inputs.device)
-        return Plan(pool, spaces.offsets(model, shared))
+        return Plan(pool, spaces.offsets(model, here.shared))
 
-    def loss(
-        self,
-        model: LocalModel,
-        site: SiteData,
-        plan: Plan,
-        batch: Batch,
-        shared: Tensors,
-        state: Tensors,
-    ) -> tuple[Tensor, Tensors]:
+    def loss(self, step: Step) -> tuple[Tensor, Tensors]:
         """Cross-entropy over the site's own symbols, or the target classes."""
-        inputs, symbols = self.inputs(site, batch), site.symbols[batch.index]
+        model, site, plan, state = step.model, step.site, step.plan, step.state
+        inputs, symbols = self.inputs(step), site.symbols[step.batch.index]
         if not model.personal:
             return view_nll(model(inputs), site.log_a[symbols], site.log_b).mean(), state
         head = {name: value + plan.tensors[name] for name, value in model.personal.items()}
         return cross_entropy(with_head(model, head, inputs), symbols), state
 
-    def report(self, model: LocalModel, site: SiteData, plan: Plan, state: Tensors) -> Tensors:
+    def report(self, here: Here, plan: Plan) -> Tensors:
         """The head, for the mean over the sites of the same label space."""
-        head = {name: value + plan.tensors[name] for name, value in model.personal.items()}
-        return spaces.reported(site, head)
+        head = {name: value + plan.tensors[name] for name, value in here.model.personal.items()}
+        return spaces.reported(here.site, head)
 
     def receive(self, server: Tensors, arrival: Arrival) -> Tensors:
         """Which label space the site reported in."""

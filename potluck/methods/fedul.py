@@ -30,7 +30,7 @@ from potluck.losses import view_nll
 from potluck.losses.double_softmax import double_softmax_nll
 from potluck.messages import Tensors
 from potluck.methods.bagged import Bagged
-from potluck.methods.method import Batch, LocalModel, Plan, SiteData
+from potluck.methods.method import Here, Plan, SiteData, Step
 
 Surrogate = Literal["likelihood", "double_softmax"]
 TargetPrior = Literal["declared", "ignored"]
@@ -67,16 +67,10 @@ class FedUL(Bagged):
                 "of these classes at any site, or merge the classes."
             )
 
-    def plan(
-        self,
-        model: LocalModel,
-        site: SiteData,
-        shared: Tensors,
-        state: Tensors,
-        generator: torch.Generator,
-    ) -> Plan:
+    def plan(self, here: Here, generator: torch.Generator) -> Plan:
         """All samples, and the layer from classes to sets."""
-        plan = super().plan(model, site, shared, state, generator)
+        site = here.site
+        plan = super().plan(here, generator)
         return replace(plan, tensors=self.transition(site, site.log_proportions))
 
     def transition(self, site: SiteData, log_priors: Tensor) -> Tensors:
@@ -95,17 +89,10 @@ class FedUL(Bagged):
             log_a = log_a - site.prior.log()
         return {"log_a": log_a, "log_b": torch.logsumexp(log_a, 0)}
 
-    def loss(
-        self,
-        model: LocalModel,
-        site: SiteData,
-        plan: Plan,
-        batch: Batch,
-        shared: Tensors,
-        state: Tensors,
-    ) -> tuple[Tensor, Tensors]:
+    def loss(self, step: Step) -> tuple[Tensor, Tensors]:
         """How badly the batch's sets are predicted."""
-        logits, symbols = model(self.inputs(site, batch)), site.symbols[batch.index]
+        plan, state = step.plan, step.state
+        logits, symbols = step.model(self.inputs(step)), step.site.symbols[step.batch.index]
         log_a, log_b = plan.tensors["log_a"], plan.tensors["log_b"]
         if self.surrogate == "double_softmax":
             return double_softmax_nll(logits, symbols, log_a).mean(), state

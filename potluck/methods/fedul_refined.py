@@ -26,9 +26,8 @@ from torch import Tensor
 
 from potluck.errors import PotluckError
 from potluck.federation import Federation
-from potluck.messages import Tensors
 from potluck.methods.fedul import FedUL
-from potluck.methods.method import LocalModel, Plan, SiteData
+from potluck.methods.method import Here, Plan
 
 # Steps of expectation maximisation; each costs one multiplication per sample and class.
 STEPS = 50
@@ -60,16 +59,10 @@ class RefinedFedUL(FedUL):
         if not self.trust >= 0:
             raise PotluckError(f"method.trust is {self.trust}; it must be at least 0.")
 
-    def plan(
-        self,
-        model: LocalModel,
-        site: SiteData,
-        shared: Tensors,
-        state: Tensors,
-        generator: torch.Generator,
-    ) -> Plan:
+    def plan(self, here: Here, generator: torch.Generator) -> Plan:
         """Refine the proportions, then train with them."""
-        plan = super().plan(model, site, shared, state, generator)
+        model, site = here.model, here.site
+        plan = super().plan(here, generator)
         declared = priors = site.log_proportions.exp()
         if model.round >= self.warmup:
             ratios = torch.softmax(model.reference(site.inputs), 1)
@@ -95,7 +88,7 @@ def refined(declared: Tensor, sets: Tensor, ratios: Tensor, trust: float) -> Ten
       trust:    t, how many samples the declared proportions count for.
 
     Returns:
-      (M, K) proportions; rows sum to 1.
+      (M, K) proportions; rows sum to 1. A set without samples keeps what was declared.
     """
     # From the middle, since a 0 stays 0 for ever: a class that one set is said to lack may turn
     # up in it, one that all sets of the site lack may not.
@@ -105,17 +98,18 @@ def refined(declared: Tensor, sets: Tensor, ratios: Tensor, trust: float) -> Ten
         joint = priors[sets] * ratios
         beliefs = joint / joint.sum(1, keepdim=True)
         counts = (trust * declared).index_add(0, sets, beliefs)
-        priors = counts / counts.sum(1, keepdim=True)
+        total = counts.sum(1, keepdim=True)
+        priors = torch.where(total > 0, counts / total, declared)
     return priors
 
 
 def _proportions(sets: Tensor, classes: Tensor, like: Tensor) -> Tensor:
-    """(M, K) proportions of the classes in each set."""
+    """(M, K) proportions of the classes in each set; nan in a set without samples."""
     ones = torch.ones(len(classes), dtype=like.dtype, device=like.device)
     counts = torch.zeros_like(like).index_put((sets, classes), ones, accumulate=True)
     return counts / counts.sum(1, keepdim=True)
 
 
 def _distance(priors: Tensor, others: Tensor) -> Tensor:
-    """Mean total variation between the proportions (M, K) of sets."""
-    return (priors - others).abs().sum(1).mean() / 2
+    """Mean total variation between the proportions (M, K) of sets, but for rows that are nan."""
+    return (priors - others).abs().sum(1).nanmean() / 2

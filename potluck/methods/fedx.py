@@ -29,7 +29,7 @@ from potluck.losses.contrast import jensen_shannon, nt_xent, relations
 from potluck.messages import Tensors
 from potluck.methods.augmented import Augment
 from potluck.methods.candidate_targets import announce_unlabelled, labelled_plan
-from potluck.methods.method import Batch, LocalModel, Method, Plan, SiteData
+from potluck.methods.method import Here, Method, Plan, SiteData, Step
 from potluck.methods.views import check_views, seen, view_draws
 from potluck.models.network import Network
 
@@ -76,15 +76,9 @@ class FedX(Method):
                 heads[f"{name}.{layer}"] = weight.to(site.inputs.device)
         return heads
 
-    def plan(
-        self,
-        model: LocalModel,
-        site: SiteData,
-        shared: Tensors,
-        state: Tensors,
-        generator: torch.Generator,
-    ) -> Plan:
+    def plan(self, here: Here, generator: torch.Generator) -> Plan:
         """All samples whose label says something."""
+        site = here.site
         return labelled_plan(site, initial_beliefs(site.log_a)[site.symbols])
 
     def draw(
@@ -97,16 +91,9 @@ class FedX(Method):
             step["anchors"] = plan.pool[chosen.to(plan.pool.device)]
         return draws
 
-    def loss(
-        self,
-        model: LocalModel,
-        site: SiteData,
-        plan: Plan,
-        batch: Batch,
-        shared: Tensors,
-        state: Tensors,
-    ) -> tuple[Tensor, Tensors]:
+    def loss(self, step: Step) -> tuple[Tensor, Tensors]:
         """Candidate cross-entropy and the four terms of distillation."""
+        model, site, batch = step.model, step.site, step.batch
         size = len(batch.index)
         plain = seen("none", site.inputs[batch.index], {}, "plain")
         view = seen(self.augment, site.inputs[batch.index], batch.draws, "view")
@@ -134,7 +121,7 @@ class FedX(Method):
         targets = initial_beliefs(site.log_a[site.symbols[batch.index]])
         scores = model.network.scores(model.theta, features[:size])
         loss = soft_cross_entropy(scores, targets).mean() + self.distil * distilled
-        return loss, state
+        return loss, step.state
 
 
 def _perceptron(heads: Tensors, name: str, features: Tensor) -> Tensor:

@@ -28,7 +28,7 @@ from potluck.losses import view_nll
 from potluck.messages import Tensors
 from potluck.methods.augmented import Augmented
 from potluck.methods.heads import scores_at_rest
-from potluck.methods.method import AtServer, Batch, LocalModel, Plan, SiteData
+from potluck.methods.method import AtServer, Step
 from potluck.models.network import Layout, Network
 from potluck.streams import stream
 
@@ -64,19 +64,12 @@ class FixedHead(Augmented):
             parts["head.bias"] = torch.zeros_like(parts["head.bias"])
         return layout.flatten(parts)
 
-    def loss(
-        self,
-        model: LocalModel,
-        site: SiteData,
-        plan: Plan,
-        batch: Batch,
-        shared: Tensors,
-        state: Tensors,
-    ) -> tuple[Tensor, Tensors]:
+    def loss(self, step: Step) -> tuple[Tensor, Tensors]:
         """Mean negative log-likelihood of the batch's labels; the head has no gradient."""
-        logits = scores_at_rest(model, self.inputs(site, batch))
+        site, batch = step.site, step.batch
+        logits = scores_at_rest(step.model, self.inputs(step))
         log_a = site.log_a[site.symbols[batch.index]]
-        return view_nll(logits, log_a, site.log_b).mean(), state
+        return view_nll(logits, log_a, site.log_b).mean(), step.state
 
     def at_server(self) -> AtServer:
         """A server that has data of its own trains on it like a site."""

@@ -8,6 +8,13 @@ Over all samples of all sites, with features φ (and a 1 for the bias) and targe
 With W_s the head that fits site s, S_s = W_s G_s: the mean of the sites' heads, each weighted by
 what the site knows, its Fisher information G_s about a row. G is a sum over all sites, so that
 the samples of a site without class y count as samples of other classes for row y.
+
+Which λ? With the targets of n samples as w_y · φ + noise of variance σ², and rows w_y drawn with
+variance σ² / (λ s̄), the log-probability of the targets is, at the σ² that suits them best,
+
+    −½ Σ_y [ n log R(λ) + log det(I + G / (λ s̄)) ] + const,   R(λ) = Σ_iy q_iy² − Σ_y S_y · w_y,
+
+the evidence (MacKay 1992). Few samples make for a large λ, many for a small one.
 """
 
 import torch
@@ -88,6 +95,26 @@ def solved(server: Tensors, theta: Tensor, layout: Layout, ridge: float, scale: 
         keep = held.view(-1, *(1 for _ in values.shape[1:]))
         parts[name] = torch.where(keep, values.to(theta.dtype), parts[name])
     return layout.flatten(parts)
+
+
+def evidence_ridge(gram: Tensor, rows: Tensor) -> float:
+    """The λ of the greatest evidence, of some from 0.0001 to 10.
+
+    Args:
+      gram: (F + 1, F + 1) G, with the feature that is 1 last.
+      rows: (K, F + 1) S, of targets that are nearly 0 or 1.
+    """
+    held = rows[:, -1] > 0
+    values, directions = torch.linalg.eigh(gram.double())
+    values = values.clamp_min(0)
+    count, scale = float(gram[-1, -1]), float(values.mean())
+    along = ((rows[held].double() @ directions) ** 2).sum(0)
+    squares = float(rows[:, -1].sum())  # Σ q² = Σ q
+    ridges = torch.logspace(-4, 1, 26, dtype=values.dtype, device=values.device)
+    damped = values + scale * ridges.unsqueeze(1)
+    residual = (squares - (along / damped).sum(1)).clamp_min(1e-9 * squares)
+    determinant = (damped / (scale * ridges.unsqueeze(1))).log().sum(1)
+    return float(ridges[(count * residual.log() + determinant).argmin()])
 
 
 def least_squares(gram: Tensor, rows: Tensor, ridge: float) -> Tensor:

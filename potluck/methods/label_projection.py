@@ -18,7 +18,7 @@ from potluck.federation import Federation
 from potluck.losses import soft_cross_entropy
 from potluck.messages import Tensors
 from potluck.methods.augmented import Augmented
-from potluck.methods.method import AtServer, Batch, LocalModel, Plan, SiteData
+from potluck.methods.method import AtServer, Here, Plan, Step
 
 
 @dataclass(frozen=True)
@@ -43,30 +43,17 @@ class LabelProjection(Augmented):
                     'labels, or set method.name = "likelihood", which takes every view.'
                 )
 
-    def plan(
-        self,
-        model: LocalModel,
-        site: SiteData,
-        shared: Tensors,
-        state: Tensors,
-        generator: torch.Generator,
-    ) -> Plan:
+    def plan(self, here: Here, generator: torch.Generator) -> Plan:
         """All samples; and the projection of each label."""
+        site = here.site
         projected = projected_labels(site.log_a.exp())
         return Plan(torch.arange(len(site), device=site.inputs.device), {"targets": projected})
 
-    def loss(
-        self,
-        model: LocalModel,
-        site: SiteData,
-        plan: Plan,
-        batch: Batch,
-        shared: Tensors,
-        state: Tensors,
-    ) -> tuple[Tensor, Tensors]:
+    def loss(self, step: Step) -> tuple[Tensor, Tensors]:
         """Mean cross-entropy against the batch's projected labels."""
+        site, plan, batch = step.site, step.plan, step.batch
         targets = plan.tensors["targets"][site.symbols[batch.index]]
-        return soft_cross_entropy(model(self.inputs(site, batch)), targets).mean(), state
+        return soft_cross_entropy(step.model(self.inputs(step)), targets).mean(), step.state
 
     def at_server(self) -> AtServer:
         """A server that has data of its own trains on it like a site."""

@@ -16,7 +16,7 @@ from torch import Tensor
 from potluck.losses import view_nll
 from potluck.messages import Tensors
 from potluck.methods.augmented import Augmented
-from potluck.methods.method import AtServer, Batch, LocalModel, Plan, SiteData
+from potluck.methods.method import AtServer, Here, Plan, Step
 
 
 @dataclass(frozen=True)
@@ -27,34 +27,21 @@ class Likelihood(Augmented):
       augment: how training images are varied.
     """
 
-    def plan(
-        self,
-        model: LocalModel,
-        site: SiteData,
-        shared: Tensors,
-        state: Tensors,
-        generator: torch.Generator,
-    ) -> Plan:
+    def plan(self, here: Here, generator: torch.Generator) -> Plan:
         """The samples whose label says something.
 
         The loss of the others is 0 (a = b). Averaged in, a site that has no others would only
         hold the model where it is, so it sits the round out.
         """
+        site = here.site
         tells = (site.log_a != site.log_b).any(1)
         return Plan(pool=tells[site.symbols].nonzero().flatten())
 
-    def loss(
-        self,
-        model: LocalModel,
-        site: SiteData,
-        plan: Plan,
-        batch: Batch,
-        shared: Tensors,
-        state: Tensors,
-    ) -> tuple[Tensor, Tensors]:
+    def loss(self, step: Step) -> tuple[Tensor, Tensors]:
         """Mean negative log-likelihood of the batch's observed symbols."""
+        site, batch = step.site, step.batch
         log_a = site.log_a[site.symbols[batch.index]]
-        return view_nll(model(self.inputs(site, batch)), log_a, site.log_b).mean(), state
+        return view_nll(step.model(self.inputs(step)), log_a, site.log_b).mean(), step.state
 
     def at_server(self) -> AtServer:
         """A server that has data of its own trains on it like a site."""

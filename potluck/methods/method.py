@@ -13,6 +13,9 @@ A method is a frozen dataclass of hyper-parameters with pure functions. In a rou
              adjust     → the averaged parameters as the method wants them; also at the start
              at_server  → how the server then trains on its own data, if it has any
 
+`plan` and `report` get `Here`, the site with its model, its state and what the server shared;
+`loss` gets `Step`, the same with the plan and a batch.
+
 All but `loss` have defaults. State between rounds is explicit: `start` makes a site's, `loss`
 returns it changed; `server_start` makes the server's, `receive` and `conclude` return it
 changed. Parameters that a site trains but never sends are `personal`.
@@ -163,6 +166,36 @@ class LocalModel:
 
 
 @dataclass(frozen=True, eq=False)
+class Here:
+    """A site in a round.
+
+    Args:
+      model:  the model at the site.
+      site:   the site's samples and view.
+      shared: what the server sent besides the parameters.
+      state:  what the method keeps at the site.
+    """
+
+    model: LocalModel
+    site: SiteData
+    shared: Tensors
+    state: Tensors
+
+
+@dataclass(frozen=True, eq=False)
+class Step(Here):
+    """A site in one of its steps.
+
+    Args:
+      plan:  what the site decided for this round.
+      batch: the step's samples and random numbers.
+    """
+
+    plan: Plan
+    batch: Batch
+
+
+@dataclass(frozen=True, eq=False)
 class Arrival:
     """An update as the server sees it arrive.
 
@@ -201,11 +234,8 @@ class AtServer:
     local: LocalTraining | None = None
 
 
-Loss = Callable[
-    [LocalModel, SiteData, Plan, Batch, Tensors, Tensors],
-    tuple[Tensor, Tensors],
-]
-"""What `Method.loss` is: (model, site, plan, batch, shared, state) → (loss, new state)."""
+Loss = Callable[[Step], tuple[Tensor, Tensors]]
+"""What `Method.loss` is: a step → (loss, new state)."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -256,16 +286,9 @@ class Method(ABC):
         """Tensors that the site trains along with θ but keeps to itself; their first values."""
         return {}
 
-    def plan(
-        self,
-        model: LocalModel,
-        site: SiteData,
-        shared: Tensors,
-        state: Tensors,
-        generator: torch.Generator,
-    ) -> Plan:
+    def plan(self, here: Here, generator: torch.Generator) -> Plan:
         """What to train on this round: all samples, unless a method knows better."""
-        return Plan(pool=torch.arange(len(site), device=site.inputs.device))
+        return Plan(pool=torch.arange(len(here.site), device=here.site.inputs.device))
 
     def batches(
         self, local: LocalTraining, site: SiteData, plan: Plan, generator: torch.Generator
@@ -280,15 +303,7 @@ class Method(ABC):
         return [{} for _ in batches]
 
     @abstractmethod
-    def loss(
-        self,
-        model: LocalModel,
-        site: SiteData,
-        plan: Plan,
-        batch: Batch,
-        shared: Tensors,
-        state: Tensors,
-    ) -> tuple[Tensor, Tensors]:
+    def loss(self, step: Step) -> tuple[Tensor, Tensors]:
         """The loss of one step (a scalar) and the site's new state."""
 
     def gradient(
@@ -302,8 +317,8 @@ class Method(ABC):
         """The step's gradient; a method that aligns or perturbs gradients overrides this."""
         return differentiate(objective, vector, buffers)
 
-    def report(self, model: LocalModel, site: SiteData, plan: Plan, state: Tensors) -> Tensors:
-        """What the site sends besides its update."""
+    def report(self, here: Here, plan: Plan) -> Tensors:
+        """What the site sends besides its update; `here` is the site after its steps."""
         return {}
 
     def server_start(self, network: Network, federation: Federation) -> Tensors:

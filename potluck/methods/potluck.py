@@ -58,7 +58,7 @@ from potluck.losses.beliefs import expected_accuracy, initial_beliefs
 from potluck.messages import Tensors
 from potluck.methods import head_sums
 from potluck.methods.augmented import Augment
-from potluck.methods.method import Arrival, AtServer, Batch, LocalModel, Method, Plan, SiteData
+from potluck.methods.method import Arrival, AtServer, Here, LocalModel, Method, Plan, SiteData, Step
 from potluck.methods.views import check_views, seen, view_draws
 from potluck.models.network import Layout, Network
 
@@ -68,8 +68,9 @@ Weights = Literal["samples", "information", "information-per-class"]
 Head = Literal["auto", "averaged", "solved"]
 Stop = Literal["entropy", "never"]
 
-# Of the least-squares head; those of `ridge-head`.
-RIDGE, SCALE = 1e-3, 3.0
+SCALE = 3.0
+"""From outputs of the least-squares head, about 0 or 1, to logits; that of `ridge-head`."""
+
 # It is solved where more than this share of all weight has sites that lack classes. Elsewhere, sums
 # over samples that sites are sure of leave out classes that only weaker labels tell about.
 LACKING = 0.9
@@ -154,15 +155,9 @@ class Potluck(Method):
         """Beliefs by the declared view alone."""
         return {"beliefs": initial_beliefs(site.log_a)[site.symbols]}
 
-    def plan(
-        self,
-        model: LocalModel,
-        site: SiteData,
-        shared: Tensors,
-        state: Tensors,
-        generator: torch.Generator,
-    ) -> Plan:
+    def plan(self, here: Here, generator: torch.Generator) -> Plan:
         """Beliefs about all samples; train on those that say something."""
+        model, site, shared, state = here.model, here.site, here.shared, here.state
         features, log_eta = _look(model, site.inputs)
         view = self.corrected(site, log_eta, model.round)
         log_a = view.log_a[site.symbols]
@@ -269,16 +264,9 @@ class Potluck(Method):
                 step |= {"share": share, "partner": partner}
         return steps
 
-    def loss(
-        self,
-        model: LocalModel,
-        site: SiteData,
-        plan: Plan,
-        batch: Batch,
-        shared: Tensors,
-        state: Tensors,
-    ) -> tuple[Tensor, Tensors]:
+    def loss(self, step: Step) -> tuple[Tensor, Tensors]:
         """Likelihood + λ pseudo-labels + λ' mixup; the state keeps the beliefs."""
+        model, site, plan, batch = step.model, step.site, step.plan, step.batch
         known, index = plan.tensors, batch.index
         targets, sure = known["targets"][index], known["sure"][index]
         absent = torch.where(known["log_b"] > -torch.inf, 0.0, _SILENT)
@@ -298,7 +286,7 @@ class Potluck(Method):
             loss = loss + self.mix * (sure * soft_cross_entropy(logits + absent, mixed)).mean()
         return loss, {"beliefs": known["beliefs"]}
 
-    def report(self, model: LocalModel, site: SiteData, plan: Plan, state: Tensors) -> Tensors:
+    def report(self, here: Here, plan: Plan) -> Tensors:
         """The sums of a least-squares head, unless the server does not need them."""
         return {
             name.removeprefix(_SENT): value
@@ -357,7 +345,8 @@ class Potluck(Method):
         """The rows of least squares, where they are to be solved and somebody is sure."""
         if "gram" not in server or not bool(server["solve"]) or not bool(server["sums"].any()):
             return theta
-        return head_sums.solved(server, theta, layout, RIDGE, SCALE)
+        ridge = head_sums.evidence_ridge(server["gram"], server["sums"])
+        return head_sums.solved(server, theta, layout, ridge, SCALE)
 
     def at_server(self) -> AtServer:
         """A server that has labels of its own trains on them like a site."""
@@ -369,16 +358,9 @@ class Potluck(Method):
 class _AtServer(Potluck):
     """The server's own training, which no other site's outweighs: for labels, not for guesses."""
 
-    def plan(
-        self,
-        model: LocalModel,
-        site: SiteData,
-        shared: Tensors,
-        state: Tensors,
-        generator: torch.Generator,
-    ) -> Plan:
+    def plan(self, here: Here, generator: torch.Generator) -> Plan:
         """As at a site; nothing where no label says anything."""
-        plan = super().plan(model, site, shared, state, generator)
+        plan = super().plan(here, generator)
         if _tells(plan.tensors["log_a"], plan.tensors["log_b"]).any():
             return plan
         return replace(plan, pool=plan.pool[:0])

@@ -34,7 +34,7 @@ from potluck.messages import Tensors
 from potluck.methods import head_sums
 from potluck.methods.augmented import Augmented
 from potluck.methods.heads import scores_at_rest
-from potluck.methods.method import Arrival, Batch, LocalModel, Plan, SiteData
+from potluck.methods.method import Arrival, Here, Plan, Step
 from potluck.methods.named_classes import check_named
 from potluck.models.network import Layout, Network
 
@@ -62,16 +62,10 @@ class RidgeHead(Augmented):
                 raise PotluckError(f"method.{name} is {getattr(self, name)}; it must be above 0.")
         check_named("ridge-head", federation)
 
-    def plan(
-        self,
-        model: LocalModel,
-        site: SiteData,
-        shared: Tensors,
-        state: Tensors,
-        generator: torch.Generator,
-    ) -> Plan:
+    def plan(self, here: Here, generator: torch.Generator) -> Plan:
         """All samples; G / n and S / n for the received model."""
-        plan = super().plan(model, site, shared, state, generator)
+        model, site = here.model, here.site
+        plan = super().plan(here, generator)
         classes = site.log_a.softmax(1)[:, site.classes]  # one-hot: each label names a class
         for index in plan.pool.split(_CHUNK):
             with torch.no_grad():
@@ -82,21 +76,14 @@ class RidgeHead(Augmented):
                 plan.tensors[name] = plan.tensors[name] + share if name in plan.tensors else share
         return plan
 
-    def loss(
-        self,
-        model: LocalModel,
-        site: SiteData,
-        plan: Plan,
-        batch: Batch,
-        shared: Tensors,
-        state: Tensors,
-    ) -> tuple[Tensor, Tensors]:
+    def loss(self, step: Step) -> tuple[Tensor, Tensors]:
         """Mean negative log-likelihood of the batch's labels; the head has no gradient."""
-        logits = scores_at_rest(model, self.inputs(site, batch))
+        site, batch = step.site, step.batch
+        logits = scores_at_rest(step.model, self.inputs(step))
         log_a = site.log_a[site.symbols[batch.index]]
-        return view_nll(logits, log_a, site.log_b).mean(), state
+        return view_nll(logits, log_a, site.log_b).mean(), step.state
 
-    def report(self, model: LocalModel, site: SiteData, plan: Plan, state: Tensors) -> Tensors:
+    def report(self, here: Here, plan: Plan) -> Tensors:
         """G / n, and the rows S_y / n of the site's classes in its own order."""
         return plan.tensors
 

@@ -28,7 +28,7 @@ from potluck.federation import Federation
 from potluck.messages import Tensors
 from potluck.methods.augmented import Augmented
 from potluck.methods.candidate_targets import announce_unlabelled, check_shares, labelled
-from potluck.methods.method import Arrival, Batch, LocalModel, Plan, SiteData
+from potluck.methods.method import Arrival, Here, Plan, SiteData, Step
 from potluck.methods.single_labels import label_metrics, picked, unpicked
 from potluck.models.network import Network
 
@@ -74,15 +74,9 @@ class RoFL(Augmented):
         """No labels picked."""
         return {"labels": unpicked(site)}
 
-    def plan(
-        self,
-        model: LocalModel,
-        site: SiteData,
-        shared: Tensors,
-        state: Tensors,
-        generator: torch.Generator,
-    ) -> Plan:
+    def plan(self, here: Here, generator: torch.Generator) -> Plan:
         """Correct labels, and say how strict and how strong this round is."""
+        model, site, shared, state = here.model, here.site, here.shared, here.state
         pool, given = labelled(site).nonzero().flatten(), picked(site, state["labels"], generator)
         labels = given
         if model.round >= self.correct_after and shared["known"].any():
@@ -106,19 +100,12 @@ class RoFL(Augmented):
             },
         )
 
-    def loss(
-        self,
-        model: LocalModel,
-        site: SiteData,
-        plan: Plan,
-        batch: Batch,
-        shared: Tensors,
-        state: Tensors,
-    ) -> tuple[Tensor, Tensors]:
+    def loss(self, step: Step) -> tuple[Tensor, Tensors]:
         """Cross-entropy of small losses, distance to centroids, entropy."""
-        features = model.network.features(model.theta, model.buffers, self.inputs(site, batch))
+        model, plan, shared = step.model, step.plan, step.shared
+        features = model.network.features(model.theta, model.buffers, self.inputs(step))
         logits = model.network.scores(model.theta, features)
-        labels = plan.tensors["labels"][batch.index]
+        labels = plan.tensors["labels"][step.batch.index]
         errors = cross_entropy(logits, labels, reduction="none")
         rank = errors.detach().argsort().argsort()
         kept = (rank < plan.tensors["keep"] * len(labels)).to(errors.dtype)
@@ -133,8 +120,9 @@ class RoFL(Augmented):
         )
         return loss, {"labels": plan.tensors["given"]}
 
-    def report(self, model: LocalModel, site: SiteData, plan: Plan, state: Tensors) -> Tensors:
+    def report(self, here: Here, plan: Plan) -> Tensors:
         """The mean feature of each class, and which classes there are."""
+        model, site = here.model, here.site
         inputs, labels = site.inputs[plan.pool], plan.tensors["labels"][plan.pool]
         features = _features(model.network, model.theta, model.buffers, inputs)
         members = one_hot(labels, site.log_a.shape[1]).to(features.dtype)

@@ -28,7 +28,7 @@ from potluck.losses import log_posterior
 from potluck.messages import Tensors
 from potluck.methods.augmented import Augment
 from potluck.methods.likelihood import Likelihood
-from potluck.methods.method import AtServer, Batch, LocalModel, Method, Plan, SiteData
+from potluck.methods.method import AtServer, Here, Method, Plan, SiteData, Step
 from potluck.methods.target_labels import certain, check_target_labels, exactly_labelled
 from potluck.methods.views import check_views, seen, view_draws
 
@@ -60,16 +60,10 @@ class SemiFL(Method):
         check_views({"weak": self.weak, "strong": self.strong}, federation)
         check_target_labels("semifl", federation, exactly_labelled)
 
-    def plan(
-        self,
-        model: LocalModel,
-        site: SiteData,
-        shared: Tensors,
-        state: Tensors,
-        generator: torch.Generator,
-    ) -> Plan:
+    def plan(self, here: Here, generator: torch.Generator) -> Plan:
         """Pseudo-labels of the received model; train on the confident ones."""
-        log_eta = self.weak_scores(model, site, generator)
+        site = here.site
+        log_eta = self.weak_scores(here, generator)
         if certain(site):
             log_eta = log_posterior(log_eta, site.log_a[site.symbols])
         return self.trusted(site, log_eta)
@@ -88,27 +82,20 @@ class SemiFL(Method):
             steps[step] |= {"partner": partners[step, : len(batch)], "share": shares[step]}
         return steps
 
-    def loss(
-        self,
-        model: LocalModel,
-        site: SiteData,
-        plan: Plan,
-        batch: Batch,
-        shared: Tensors,
-        state: Tensors,
-    ) -> tuple[Tensor, Tensors]:
+    def loss(self, step: Step) -> tuple[Tensor, Tensors]:
         """L_fix + λ1 L_mix."""
-        return self.consistency(model, site, plan, batch), state
+        return self.consistency(step), step.state
 
     def at_server(self) -> AtServer:
         """The server trains on its own labelled samples, in their weak view."""
         return AtServer(Likelihood(augment=self.weak))
 
-    def weak_scores(self, model: LocalModel, site: SiteData, generator: torch.Generator) -> Tensor:
+    def weak_scores(self, here: Here, generator: torch.Generator) -> Tensor:
         """(N, K) log class posteriors of the received model on one weak view of each sample."""
+        site = here.site
         everything = [torch.arange(len(site))]
         (draws,) = view_draws({"weak": self.weak}, site.inputs, everything, generator)
-        return model.reference(seen(self.weak, site.inputs, draws, "weak")).log_softmax(1)
+        return here.model.reference(seen(self.weak, site.inputs, draws, "weak")).log_softmax(1)
 
     def trusted(self, site: SiteData, log_belief: Tensor) -> Plan:
         """A plan to train on the samples whose class is believed with confidence τ.
@@ -126,10 +113,11 @@ class SemiFL(Method):
             metrics["pseudo_label_accuracy"] = float(hit.double().mean())
         return Plan(pool, {"pseudo_labels": pseudo}, metrics)
 
-    def consistency(self, model: LocalModel, site: SiteData, plan: Plan, batch: Batch) -> Tensor:
+    def consistency(self, step: Step) -> Tensor:
         """L_fix + λ1 L_mix of a batch, as a scalar."""
+        model, site, batch = step.model, step.site, step.batch
         draws, partner, share = batch.draws, batch.draws["partner"], batch.draws["share"]
-        pseudo = plan.tensors["pseudo_labels"]
+        pseudo = step.plan.tensors["pseudo_labels"]
         strong = seen(self.strong, site.inputs[batch.index], draws, "strong")
         fix = cross_entropy(model(strong), pseudo[batch.index])
         first = seen(self.weak, site.inputs[batch.index], draws, "weak")

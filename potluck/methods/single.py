@@ -9,9 +9,8 @@ from dataclasses import dataclass
 import torch
 
 from potluck.federation import Federation
-from potluck.messages import Tensors
 from potluck.methods.likelihood import Likelihood
-from potluck.methods.method import AtServer, LocalModel, Plan, SiteData
+from potluck.methods.method import AtServer, Here, Plan
 from potluck.methods.target_labels import check_target_labels, separates
 
 
@@ -28,15 +27,9 @@ class Single(Likelihood):
         super().check(federation)
         check_target_labels("single", federation)
 
-    def plan(
-        self,
-        model: LocalModel,
-        site: SiteData,
-        shared: Tensors,
-        state: Tensors,
-        generator: torch.Generator,
-    ) -> Plan:
+    def plan(self, here: Here, generator: torch.Generator) -> Plan:
         """All samples, or none."""
+        site = here.site
         pool = torch.arange(len(site) if separates(site) else 0, device=site.inputs.device)
         return Plan(pool)
 

@@ -33,7 +33,7 @@ from potluck.local import SGD, Adam, LocalTraining
 from potluck.losses.pairwise import pairwise, probability_mse
 from potluck.messages import Tensors
 from potluck.methods.likelihood import Likelihood
-from potluck.methods.method import Arrival, AtServer, Batch, LocalModel, Method, Plan, SiteData
+from potluck.methods.method import Arrival, AtServer, Here, LocalModel, Method, Plan, Step
 from potluck.models.network import HEAD, Network, infer_batched
 
 Criterion = Literal["pairwise", "mse"]
@@ -134,35 +134,22 @@ class _Alignment(Method):
     criterion: Criterion
     part: Part
 
-    def plan(
-        self,
-        model: LocalModel,
-        site: SiteData,
-        shared: Tensors,
-        state: Tensors,
-        generator: torch.Generator,
-    ) -> Plan:
+    def plan(self, here: Here, generator: torch.Generator) -> Plan:
         """All samples, unless nobody has taught yet."""
-        count = len(site) if "teachers" in shared else 0
+        site = here.site
+        count = len(site) if "teachers" in here.shared else 0
         return Plan(pool=torch.arange(count, device=site.inputs.device))
 
-    def loss(
-        self,
-        model: LocalModel,
-        site: SiteData,
-        plan: Plan,
-        batch: Batch,
-        shared: Tensors,
-        state: Tensors,
-    ) -> tuple[Tensor, Tensors]:
+    def loss(self, step: Step) -> tuple[Tensor, Tensors]:
         """The criterion, over all teachers, mean over the batch."""
+        model, site, batch, shared = step.model, step.site, step.batch, step.shared
         if self.part == "head":
             model = replace(model, theta=_encoder_at_rest(model))
         held = shared["held"].unsqueeze(1)
         taught = shared["held"].amax(0)
         student = (model(site.inputs[batch.index]) + taught.log()).softmax(1)
         losses = CRITERIA[self.criterion](shared["teachers"][:, batch.index], student, held)
-        return shared["weights"] @ losses.mean(1), state
+        return shared["weights"] @ losses.mean(1), step.state
 
 
 def _encoder_at_rest(model: LocalModel) -> Tensor:

@@ -117,8 +117,8 @@ class Choosy(pl.Likelihood):
 
     least: int = 2
 
-    def plan(self, model, site, shared, state, generator):
-        pool = torch.arange(len(site) if len(site) >= self.least else 0)
+    def plan(self, here, generator):
+        pool = torch.arange(len(here.site) if len(here.site) >= self.least else 0)
         return Plan(pool, metrics={"kept": float(len(pool))})
 
 
@@ -155,8 +155,8 @@ class Talkative(pl.Likelihood):
     def share(self, server, site):
         return {"hint": server["mean"] + (1.0 if site == "A" else 2.0)}
 
-    def report(self, model, site, plan, state):
-        return {"count": torch.tensor(float(len(site)))}
+    def report(self, here, plan):
+        return {"count": torch.tensor(float(len(here.site)))}
 
     def receive(self, server, arrival):
         heard = torch.cat([server["heard"], arrival.theta[:1]])
@@ -169,9 +169,9 @@ class Talkative(pl.Likelihood):
     def start(self, site):
         return {"hints": torch.zeros(0)}
 
-    def loss(self, model, site, plan, batch, shared, state):
-        value, _ = super().loss(model, site, plan, batch, shared, state)
-        return value, {"hints": torch.cat([state["hints"], shared["hint"].reshape(1)])}
+    def loss(self, step):
+        value, _ = super().loss(step)
+        return value, {"hints": torch.cat([step.state["hints"], step.shared["hint"].reshape(1)])}
 
 
 @pytest.mark.parametrize("federated", [pl.FedAvg(), pl.FedNova()])
@@ -203,9 +203,10 @@ class Personal(pl.Likelihood):
     def personal(self, site, network):
         return {"offset": torch.zeros(2, dtype=torch.float64)}
 
-    def loss(self, model, site, plan, batch, shared, state):
-        logits = model(site.inputs[batch.index]) + model.personal["offset"]
-        return nn.functional.cross_entropy(logits, site.symbols[batch.index]), state
+    def loss(self, step):
+        model, site, index = step.model, step.site, step.batch.index
+        logits = model(site.inputs[index]) + model.personal["offset"]
+        return nn.functional.cross_entropy(logits, site.symbols[index]), step.state
 
 
 @pytest.mark.parametrize("federated", [pl.FedAvg(), pl.Scaffold(), pl.FedProx(), pl.FedNova()])

@@ -203,8 +203,8 @@ def twins(site):
 
 def test_a_step_that_asks_for_a_value_runs_uncompiled_and_says_why(federation):
     class Curious(pl.Likelihood):
-        def loss(self, model, site, plan, batch, shared, state):
-            value, state = super().loss(model, site, plan, batch, shared, state)
+        def loss(self, step):
+            value, state = super().loss(step)
             assert float(value.detach().sum()) == float(value.detach().sum())
             return value, state
 

@@ -7,7 +7,7 @@ import potluck as pl
 from potluck.data.makers import candidates as maker
 from potluck.data.readers.digits import digits
 from potluck.engines import Stacked
-from potluck.methods import Batch, CandidateTargets, LocalModel, SiteData
+from potluck.methods import Batch, CandidateTargets, Here, LocalModel, SiteData, Step
 from potluck.models import build
 from potluck.models.network import Network
 
@@ -32,9 +32,9 @@ def visit(method, round_number=0):
     data = SiteData.of(site())
     model = LocalModel(network, theta, buffers, (theta, buffers), round=round_number)
     state = method.start(data)
-    plan = method.plan(model, data, {}, state, torch.Generator())
+    plan = method.plan(Here(model, data, {}, state), torch.Generator())
     batch = Batch(torch.arange(len(data)), {})
-    loss, new = method.loss(model, data, plan, batch, {}, state)
+    loss, new = method.loss(Step(model, data, {}, state, plan, batch))
     return state["beliefs"], new["beliefs"], network.infer(theta, buffers, data.inputs), loss
 
 

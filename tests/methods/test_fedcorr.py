@@ -10,7 +10,7 @@ from potluck.data.makers import candidates as maker
 from potluck.data.makers import noise
 from potluck.data.readers.digits import digits
 from potluck.engines import Stacked
-from potluck.methods import Batch, FedCorr, LocalModel, SiteData
+from potluck.methods import Batch, FedCorr, Here, LocalModel, SiteData, Step
 from potluck.models import build
 from potluck.models.network import Network
 
@@ -87,7 +87,8 @@ def planned(method, flags, round_number, state=None):
     data = SiteData.of(exact_site("a", 0, 40, 0.5, 0))
     model = LocalModel(network, theta, buffers, (theta, buffers), round=round_number)
     start = method.start(data) | (state or {})
-    plan = method.plan(model, data, flags, start, torch.Generator().manual_seed(0))
+    here = Here(model, data, flags, start)
+    plan = method.plan(here, torch.Generator().manual_seed(0))
     return plan, data, model
 
 
@@ -156,8 +157,8 @@ def test_proximal_term_is_the_distance_from_the_received_model_weighted_by_the_n
         tensors = {"noise": torch.tensor(0.5), "stage": torch.tensor(stage)}
         there = replace(plan, tensors=plan.tensors | tensors)
         start = FedCorr().start(data)
-        method = FedCorr(beta=beta)
-        return method.loss(replace(model, theta=theta), data, there, batch, {}, start)[0]
+        step = Step(replace(model, theta=theta), data, {}, start, there, batch)
+        return FedCorr(beta=beta).loss(step)[0]
 
     moved = model.theta + 0.01
     away = (moved - model.theta).norm().item()

@@ -12,7 +12,7 @@ import potluck as pl
 from potluck.engines.rounds import start
 from potluck.errors import PotluckError
 from potluck.messages import SiteState
-from potluck.methods import Batch, FedMT, LocalModel, Plan, SemiFL, SiteData
+from potluck.methods import Batch, FedMT, Here, LocalModel, Plan, SemiFL, SiteData, Step
 from potluck.methods.fedmt import estimate_correspondence, estimated_view
 from potluck.models import build
 from potluck.models.network import Network
@@ -53,13 +53,14 @@ def local_model(sharpness: float = 1.0, personal=None) -> LocalModel:
 
 def planned(method: SemiFL, model: LocalModel, site: pl.Site, shared=None) -> Plan:
     data = SiteData.of(site)
-    return method.plan(model, data, shared or {}, method.start(data), torch.Generator())
+    return method.plan(Here(model, data, shared or {}, method.start(data)), torch.Generator())
 
 
 def first_loss(method: SemiFL, model: LocalModel, site: pl.Site, plan: Plan, index: Tensor):
     data = SiteData.of(site)
     (draws,) = method.draw(data, plan, [index], torch.Generator().manual_seed(3))
-    return draws, *method.loss(model, data, plan, Batch(index, draws), {}, method.start(data))
+    step = Step(model, data, {}, method.start(data), plan, Batch(index, draws))
+    return draws, *method.loss(step)
 
 
 # --- the estimate -------------------------------------------------------------------------------
@@ -107,11 +108,11 @@ def test_the_weak_view_gives_the_pseudo_labels():
     net = Network(build("mlp", (1, 8, 8), 4, generator=torch.Generator().manual_seed(1)))
     model = LocalModel(net, *net.initial(), net.initial())
     method, plain = SemiFL(tau=0.0), SemiFL(tau=0.0, weak="none")
-    data = SiteData.of(site)
-    seen = [method.weak_scores(model, data, torch.Generator().manual_seed(s)) for s in (0, 0, 1)]
+    here = Here(model, SiteData.of(site), {}, {})
+    seen = [method.weak_scores(here, torch.Generator().manual_seed(s)) for s in (0, 0, 1)]
     assert torch.equal(seen[0], seen[1])
     assert not torch.allclose(seen[0], seen[2])
-    unvaried = plain.weak_scores(model, data, torch.Generator())
+    unvaried = plain.weak_scores(here, torch.Generator())
     assert torch.allclose(unvaried, model.reference(site.inputs).log_softmax(1))
 
 
@@ -258,9 +259,8 @@ def test_without_averaging_the_correspondence_never_leaves_the_site(corresponden
     method = FedMT(tau=0.0, correspondence=correspondence, **PLAIN)
     data = SiteData.of(coarse_site())
     personal = method.personal(data, network())
-    model = local_model(personal=personal)
-    plan = method.plan(model, data, {}, method.start(data), torch.Generator())
-    assert method.report(model, data, plan, method.start(data)) == {}
+    here = Here(local_model(personal=personal), data, {}, method.start(data))
+    assert method.report(here, method.plan(here, torch.Generator())) == {}
 
 
 def test_the_learnable_correspondence_learns():

@@ -7,7 +7,17 @@ import potluck as pl
 from potluck.engines import ENGINES
 from potluck.engines.rounds import start
 from potluck.errors import PotluckError
-from potluck.methods import Batch, FedMatch, FedRep, FedTrans, LocalModel, Single, SiteData
+from potluck.methods import (
+    Batch,
+    FedMatch,
+    FedRep,
+    FedTrans,
+    Here,
+    LocalModel,
+    Single,
+    SiteData,
+    Step,
+)
 from potluck.methods.heads import first_head, with_head
 from potluck.models import build
 from potluck.models.network import Network
@@ -113,16 +123,17 @@ def test_fedrep_by_its_authors_trains_the_head_alone_and_then_the_encoder_alone(
     network = Network(build("mlp", (4,), 4, generator=torch.Generator().manual_seed(0)))
     theta, buffers = network.initial()
     model = LocalModel(network, theta, buffers, (theta, buffers))
-    plan = method.plan(model, data, {}, {}, torch.Generator())
+    plan = method.plan(Here(model, data, {}, {}), torch.Generator())
     batches = [torch.arange(4), torch.arange(4, 8)] * 2  # two epochs
     steps = method.draw(data, plan, batches, torch.Generator())
     assert [bool(step["head"]) for step in steps] == [True, True, False, False]
 
-    def gradients(step):
+    def gradients(number):
         variable = theta.clone().requires_grad_()
         head = {k: v.clone().requires_grad_() for k, v in method.personal(data, network).items()}
         model = LocalModel(network, variable, buffers, (theta, buffers), head)
-        loss, _ = method.loss(model, data, plan, Batch(batches[step], steps[step]), {}, {})
+        batch = Batch(batches[number], steps[number])
+        loss, _ = method.loss(Step(model, data, {}, {}, plan, batch))
         return torch.autograd.grad(loss, [variable, head["head.weight"]], materialize_grads=True)
 
     encoder, head = gradients(0)
@@ -223,8 +234,8 @@ def test_fedmatch_loss_is_the_papers():
     helper = theta + 0.3 * torch.randn(len(theta), generator=torch.Generator().manual_seed(1))
     model = LocalModel(network, theta, buffers, (theta, buffers))
     shared = {"psi": 0.25 * theta, "helper-0": helper}
-    plan = method.plan(model, data, shared, {}, torch.Generator())
-    loss, _ = method.loss(model, data, plan, Batch(torch.arange(12), {}), shared, {})
+    plan = method.plan(Here(model, data, shared, {}), torch.Generator())
+    loss, _ = method.loss(Step(model, data, shared, {}, plan, Batch(torch.arange(12), {})))
 
     eta = model.reference(site.inputs).softmax(1)
     other = network.infer(helper, buffers, site.inputs).softmax(1)

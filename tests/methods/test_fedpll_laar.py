@@ -15,7 +15,16 @@ from potluck.engines.site_round import autograd, train_site
 from potluck.losses import soft_cross_entropy
 from potluck.losses.beliefs import initial_beliefs
 from potluck.messages import Broadcast
-from potluck.methods import Batch, CandidateTargets, FedPLLLAAR, LocalModel, Objective, SiteData
+from potluck.methods import (
+    Batch,
+    CandidateTargets,
+    FedPLLLAAR,
+    Here,
+    LocalModel,
+    Objective,
+    SiteData,
+    Step,
+)
 from potluck.models import Classifier, build
 from potluck.models.network import Network
 
@@ -62,7 +71,7 @@ def smooth(norm=False, dtype=torch.float64):
     return Network(classifier)
 
 
-class Step:
+class OneStep:
     """One step of a method on all samples of one site, as an engine would take it."""
 
     def __init__(self, method, network, dtype=torch.float64):
@@ -72,7 +81,8 @@ class Step:
         self.theta, self.buffers = network.initial()
         self.state = method.start(self.data)
         generator = torch.Generator().manual_seed(5)
-        self.plan = method.plan(self.model(self.theta), self.data, {}, self.state, generator)
+        here = Here(self.model(self.theta), self.data, {}, self.state)
+        self.plan = method.plan(here, generator)
         index = torch.arange(len(self.data))
         drawn = method.draw(self.data, self.plan, [index], generator)[0]
         self.batch = Batch(index, drawn)
@@ -84,7 +94,7 @@ class Step:
 
     def bind(self, loss, vector, buffers):
         model = self.model(vector, buffers)
-        return loss(model, self.data, self.plan, self.batch, {}, self.state)
+        return loss(Step(model, self.data, {}, self.state, self.plan, self.batch))
 
     def gradient(self, shared):
         objective = Objective(self.method.loss, self.bind)
@@ -102,7 +112,7 @@ class Step:
 
 
 def test_step_has_the_numeric_gradient_of_minus_the_cosine():
-    step = Step(FedPLLLAAR(mix=0.0, align=1.0), smooth())
+    step = OneStep(FedPLLLAAR(mix=0.0, align=1.0), smooth())
     plain, aligned = step.gradient({}), step.gradient({"gradient": step.target})
     found = aligned.value - plain.value
     generator = torch.Generator().manual_seed(0)
@@ -118,7 +128,7 @@ def test_step_has_the_numeric_gradient_of_minus_the_cosine():
 
 @pytest.mark.parametrize("dtype", [torch.float64, torch.float32])
 def test_step_has_the_double_backward_gradient_of_minus_the_cosine(dtype):
-    step = Step(FedPLLLAAR(mix=0.0, align=2.0), smooth(dtype=dtype), dtype)
+    step = OneStep(FedPLLLAAR(mix=0.0, align=2.0), smooth(dtype=dtype), dtype)
     plain, aligned = step.gradient({}), step.gradient({"gradient": step.target})
     theta = step.theta.clone().requires_grad_()
     (exact,) = torch.autograd.grad(step.misalignment(theta, True), theta)
@@ -127,7 +137,7 @@ def test_step_has_the_double_backward_gradient_of_minus_the_cosine(dtype):
 
 
 def test_a_step_along_the_alignment_raises_the_cosine():
-    step = Step(FedPLLLAAR(mix=0.0, align=1.0), smooth())
+    step = OneStep(FedPLLLAAR(mix=0.0, align=1.0), smooth())
     turn = step.gradient({"gradient": step.target}).value - step.gradient({}).value
     before = step.misalignment(step.theta.clone().requires_grad_(), False)
     after = step.misalignment((step.theta - 1e-3 * turn).requires_grad_(), False)
@@ -135,16 +145,16 @@ def test_a_step_along_the_alignment_raises_the_cosine():
 
 
 def test_mixup_is_not_part_of_what_is_aligned():
-    shared = {"gradient": Step(FedPLLLAAR(), smooth()).target}
+    shared = {"gradient": OneStep(FedPLLLAAR(), smooth()).target}
     turns = []
     for mix in (0.0, 1.0):
-        step = Step(FedPLLLAAR(mix=mix), smooth())
+        step = OneStep(FedPLLLAAR(mix=mix), smooth())
         turns.append(step.gradient(shared).value - step.gradient({}).value)
     torch.testing.assert_close(turns[0], turns[1])
 
 
 def test_probe_does_not_move_batch_norm_statistics():
-    step = Step(FedPLLLAAR(mix=0.0), smooth(norm=True))
+    step = OneStep(FedPLLLAAR(mix=0.0), smooth(norm=True))
     moved = []
     for shared in ({}, {"gradient": step.target}):
         step.buffers = {name: value.clone() for name, value in step.network.initial()[1].items()}
@@ -167,7 +177,7 @@ def test_alignment_costs_one_forward_and_one_backward_pass_a_step(monkeypatch):
         return logits
 
     monkeypatch.setattr(Network, "train", counted)
-    step = Step(FedPLLLAAR(), smooth())
+    step = OneStep(FedPLLLAAR(), smooth())
     counts = []
     for shared in ({}, {"gradient": step.target}):
         passes.update(forward=0, backward=0)
@@ -223,7 +233,7 @@ def test_beliefs_stay_at_the_site_and_only_a_gradient_is_added_to_the_update():
 
 
 def test_beliefs_move_once_at_each_visit_of_a_sample():
-    step = Step(FedPLLLAAR(mix=0.0, momentum=0.9), smooth())
+    step = OneStep(FedPLLLAAR(mix=0.0, momentum=0.9), smooth())
     log_a = step.data.log_a[step.data.symbols]
     start = initial_beliefs(log_a)
     torch.testing.assert_close(step.state["beliefs"], start)
@@ -236,7 +246,7 @@ def test_beliefs_move_once_at_each_visit_of_a_sample():
 
 @pytest.mark.parametrize("weights", ["both", "pair", "mixed", "none"])
 def test_mixup_loss_equals_the_papers_sum(weights):
-    step = Step(FedPLLLAAR(mix=0.7, mix_weights=weights, momentum=0.9), smooth())
+    step = OneStep(FedPLLLAAR(mix=0.7, mix_weights=weights, momentum=0.9), smooth())
     share, partner = step.batch.draws["share"].item(), step.batch.draws["partner"]
     x, q = step.data.inputs, step.state["beliefs"]
 

@@ -7,7 +7,7 @@ from torch import nn
 import potluck as pl
 from potluck.losses import view_nll
 from potluck.losses.double_softmax import double_softmax_nll
-from potluck.methods import Batch, FedUL, LocalModel, RefinedFedUL, SiteData
+from potluck.methods import Batch, FedUL, Here, LocalModel, RefinedFedUL, SiteData, Step
 from potluck.methods.fedul_refined import refined
 from potluck.training import make_network
 
@@ -134,9 +134,9 @@ def model_of(site, round_number=0):
 
 def loss_of(method, site, round_number=0):
     model, data = model_of(site, round_number), SiteData.of(site)
-    plan = method.plan(model, data, {}, {}, seeded())
+    plan = method.plan(Here(model, data, {}, {}), seeded())
     batch = Batch(torch.tensor([4, 1, 2, 29]), {})
-    return method.loss(model, data, plan, batch, {}, {})[0], plan
+    return method.loss(Step(model, data, {}, {}, plan, batch))[0], plan
 
 
 def test_the_loss_is_the_likelihood_of_the_bags_view():
@@ -210,6 +210,15 @@ def test_a_class_may_turn_up_in_a_set_but_not_at_a_site_that_has_none():
     assert (found[:, 2] == 0).all()
 
 
+@pytest.mark.parametrize("trust", [0.0, 5.0])
+def test_a_set_without_samples_keeps_its_declared_proportions(trust):
+    declared = torch.tensor([[0.7, 0.3], [0.2, 0.8]])
+    ratios = torch.tensor([[1.8, 0.2], [0.2, 1.8]])
+    found = refined(declared, torch.tensor([0, 0]), ratios, trust)
+    assert torch.allclose(found[1], declared[1])
+    assert found[0].sum() == pytest.approx(1)
+
+
 def test_proportions_are_refined_after_the_warm_up_and_stay_at_the_site():
     site = site_of()
     method = RefinedFedUL(warmup=2, trust=1.0)
@@ -218,7 +227,7 @@ def test_proportions_are_refined_after_the_warm_up_and_stay_at_the_site():
     assert not torch.allclose(after.tensors["log_a"], before.tensors["log_a"], atol=1e-2)
     assert before.metrics["moved"] == 0.0
     assert after.metrics["moved"] > 0.05
-    assert method.report(model_of(site), SiteData.of(site), after, {}) == {}
+    assert method.report(Here(model_of(site), SiteData.of(site), {}, {}), after) == {}
 
 
 def test_the_truth_changes_only_metrics():

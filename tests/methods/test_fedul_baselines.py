@@ -1,6 +1,7 @@
 """FedPL, FedLLP and FedLLP-VAT: their steps, worked by hand."""
 
 import math
+from dataclasses import replace
 
 import pytest
 import torch
@@ -16,9 +17,12 @@ from potluck.methods import (
     FedLLPVAT,
     FedPL,
     FedUL,
+    Here,
     LocalModel,
+    Plan,
     RefinedFedUL,
     SiteData,
+    Step,
 )
 from potluck.methods.fedllp_vat import ramp_up
 from potluck.models import as_classifier
@@ -64,10 +68,15 @@ def model_of(scale=1.0, round_number=0, norm=False):
     return LocalModel(network, theta, buffers, (theta, buffers), round=round_number)
 
 
+def planned(method, model, seed=0):
+    return method.plan(Here(model, DATA, {}, {}), seeded(seed))
+
+
 def step(method, model, index, seed=0):
-    plan = method.plan(model, DATA, {}, {}, seeded(seed))
+    plan = planned(method, model, seed)
     draws = method.draw(DATA, plan, [index], seeded(seed))[0]
-    return method.loss(model, DATA, plan, Batch(index, draws), {}, {})[0], plan, draws
+    batch = Batch(index, draws)
+    return method.loss(Step(model, DATA, {}, {}, plan, batch))[0], plan, draws
 
 
 # --- FedPL
@@ -86,7 +95,7 @@ def test_after_it_the_model_labels_and_only_sure_labels_are_trained_on():
     method = FedPL(warmup=3, tau=0.6)
     model = model_of(2.0, 3)
     p = model.reference(DATA.inputs).softmax(1)
-    plan = method.plan(model, DATA, {}, {}, seeded())
+    plan = planned(method, model)
     sure = p.amax(1) >= 0.6
     assert 0 < sure.sum() < 12
     assert plan.pool.tolist() == sure.nonzero().flatten().tolist()
@@ -101,7 +110,7 @@ def test_after_it_the_model_labels_and_only_sure_labels_are_trained_on():
 def test_sure_samples_are_blended_with_unsure_ones(mix):
     method = FedPL(warmup=1, tau=0.6, mix=mix, mix_weight=0.3)
     model = model_of(2.0, 1)
-    index = method.plan(model, DATA, {}, {}, seeded()).pool[:3]
+    index = planned(method, model).pool[:3]
     loss, plan, draws = step(method, model, index, seed=5)
     partner, share = draws["partner"], draws["share"]
     assert set(partner.tolist()) <= set(plan.tensors["unsure"].tolist())
@@ -119,8 +128,8 @@ def test_sure_samples_are_blended_with_unsure_ones(mix):
 
 def test_a_site_that_is_sure_of_nothing_sits_out_and_one_sure_of_all_does_not_blend():
     method = FedPL(warmup=1, tau=0.9)
-    assert len(method.plan(model_of(0.0, 1), DATA, {}, {}, seeded()).pool) == 0
-    certain = method.plan(model_of(1e4, 1), DATA, {}, {}, seeded())
+    assert len(planned(method, model_of(0.0, 1)).pool) == 0
+    certain = planned(method, model_of(1e4, 1))
     assert len(certain.pool) == 12
     assert certain.tensors["mix_weight"] == 0
 
@@ -129,7 +138,7 @@ def test_a_site_that_is_sure_of_nothing_sits_out_and_one_sure_of_all_does_not_bl
 
 
 def test_each_step_takes_one_whole_set():
-    plan = FedLLP().plan(model_of(), DATA, {}, {}, seeded())
+    plan = planned(FedLLP(), model_of())
     batches = FedLLP().batches(LOCAL, DATA, plan, seeded())
     assert sorted(sorted(batch.tolist()) for batch in batches) == [
         [0, 5, 9],
@@ -139,6 +148,15 @@ def test_each_step_takes_one_whole_set():
     again = FedLLP().batches(pl.LocalTraining(epochs=4), DATA, plan, seeded())
     assert len(again) == 12
     assert len(FedLLP().batches(pl.LocalTraining(steps=5), DATA, plan, seeded())) == 5
+
+
+def test_a_declared_set_without_samples_has_no_step():
+    there = DATA.symbols != 0
+    data = replace(DATA, inputs=DATA.inputs[there], symbols=DATA.symbols[there])
+    batches = FedLLP().batches(LOCAL, data, Plan(torch.arange(len(data))), seeded())
+    assert len(batches) == len(PRIORS) - 1
+    assert all(len(data.symbols[batch].unique()) == 1 for batch in batches)
+    assert torch.equal(torch.cat(batches).sort().values, torch.arange(len(data)))
 
 
 def test_the_loss_compares_the_sets_proportions_with_the_mean_prediction():

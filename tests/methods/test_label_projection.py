@@ -33,12 +33,14 @@ from potluck.data.readers.digits import digits
 from potluck.errors import PotluckError
 from potluck.methods import (
     Batch,
+    Here,
     LabelProjection,
     Likelihood,
     LocalModel,
     Method,
     Single,
     SiteData,
+    Step,
 )
 from potluck.methods.label_projection import projected_labels
 from potluck.models import build
@@ -81,8 +83,8 @@ def test_the_loss_is_cross_entropy_against_the_pseudo_inverse():
     theta, buffers = network.initial()
     model = LocalModel(network, theta, buffers, (theta, buffers))
     method = LabelProjection()
-    plan = method.plan(model, data, {}, {}, torch.Generator())
-    loss, _ = method.loss(model, data, plan, Batch(torch.arange(6), {}), {}, {})
+    plan = method.plan(Here(model, data, {}, {}), torch.Generator())
+    loss, _ = method.loss(Step(model, data, {}, {}, plan, Batch(torch.arange(6), {})))
     inverse = torch.linalg.pinv(overlapping)  # (K, J)
     log_eta = model.reference(inputs).log_softmax(1)
     by_hand = [-(inverse[:, z] * log_eta[i]).sum() for i, z in enumerate(symbols.tolist())]

@@ -8,7 +8,7 @@ from torch import nn
 import potluck as pl
 from potluck.data.augment import AUGMENTATIONS
 from potluck.losses import view_nll
-from potluck.methods import Batch, LocalModel, Plan, SiteData
+from potluck.methods import Batch, LocalModel, Plan, SiteData, Step
 from potluck.models import build
 from potluck.models.network import Network
 from potluck.streams import stream
@@ -64,8 +64,9 @@ def loss_of(method, site, index, draws=None):
     network = Network(build("mlp", (1, 6, 6), classes, hidden=(5,)))
     theta, buffers = network.initial()
     model = LocalModel(network, theta, buffers, (theta, buffers))
-    data = SiteData.of(site)
-    loss, state = method.loss(model, data, Plan(index), Batch(index, draws or {}), {}, {"x": theta})
+    batch = Batch(index, draws or {})
+    step = Step(model, SiteData.of(site), {}, {"x": theta}, Plan(index), batch)
+    loss, state = method.loss(step)
     assert state["x"] is theta  # the method keeps nothing
     return loss, network, theta, buffers
 

@@ -10,8 +10,9 @@ from potluck.engines import ENGINES
 from potluck.errors import PotluckError
 from potluck.federated.weights import entry_weights
 from potluck.losses import log_posterior
-from potluck.methods import Batch, Likelihood, LocalModel, Potluck, SiteData
-from potluck.methods.potluck import RIDGE, SCALE
+from potluck.methods import Batch, Here, Likelihood, LocalModel, Potluck, SiteData, Step
+from potluck.methods.head_sums import evidence_ridge
+from potluck.methods.potluck import SCALE
 from potluck.models import build
 from potluck.models.network import Network
 
@@ -68,8 +69,8 @@ def model_of(classes: int = 4, seed: int = 1) -> LocalModel:
 
 def planned(method, given: pl.Site, shared=None):
     data = SiteData.of(given)
-    classes = len(data.log_b)
-    return method.plan(model_of(classes), data, shared or {}, method.start(data), torch.Generator())
+    here = Here(model_of(len(data.log_b)), data, shared or {}, method.start(data))
+    return method.plan(here, torch.Generator())
 
 
 def test_with_all_parts_off_it_is_the_likelihood():
@@ -162,7 +163,8 @@ def test_a_site_whose_labels_have_said_all_moves_nothing_by_them():
     theta = model.theta.clone().requires_grad_()
     batch = Batch(torch.arange(16), {})
     for given, moves in ((plan, True), (closed, False)):
-        loss, _ = OFF.loss(replace(model, theta=theta), data, given, batch, {}, {})
+        moving = replace(model, theta=theta)
+        loss, _ = OFF.loss(Step(moving, data, {}, {}, given, batch))
         (gradient,) = torch.autograd.grad(loss, theta)
         assert bool(gradient.any()) == moves
 
@@ -249,8 +251,9 @@ def test_where_sites_lack_classes_the_head_is_solved_and_compares_them_all(priva
     features = trained.network.inferred_features(before.theta, before.buffers, inputs)
     with_one = torch.cat([features, torch.ones(len(features), 1)], 1).double()
     gram = with_one.T @ with_one
-    damped = gram + RIDGE * gram.diagonal().mean() * torch.eye(len(gram))
     onehot = torch.nn.functional.one_hot(classes, 4).double()
+    ridge = evidence_ridge(gram, onehot.T @ with_one)
+    damped = gram + ridge * gram.diagonal().mean() * torch.eye(len(gram))
     rows = SCALE * torch.linalg.solve(damped, with_one.T @ onehot).T
     found = trained.network.layout.unflatten(trained.state.theta)
     assert torch.allclose(found["head.weight"].double(), rows[:, :-1], rtol=1e-2, atol=1e-2)
@@ -266,7 +269,7 @@ def test_where_others_see_all_classes_only_private_sites_send_sums():
     assert method.share(trained.state.method, "secret") == {}
     for given, shared, sends in ((lab, told, False), (secret, {}, True)):
         plan = planned(method, given, shared)
-        sent = method.report(model_of(), SiteData.of(given), plan, {})
+        sent = method.report(Here(model_of(), SiteData.of(given), shared, {}), plan)
         assert bool(sent) == sends
 
 

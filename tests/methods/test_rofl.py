@@ -8,7 +8,7 @@ from potluck.data.makers import noise
 from potluck.data.readers.digits import digits
 from potluck.engines import Stacked
 from potluck.messages import Update
-from potluck.methods import Arrival, Batch, LocalModel, Plan, RoFL, SiteData
+from potluck.methods import Arrival, Batch, Here, LocalModel, Plan, RoFL, SiteData, Step
 from potluck.models import build
 from potluck.models.network import Network
 
@@ -39,19 +39,17 @@ class Bench:
         self.centroids = torch.randn(10, 128, generator=generator)
         self.shared = {"centroids": self.centroids, "known": torch.ones(10)}
 
-    def model(self, theta, round_number=0):
+    def here(self, theta, round_number=0):
         received = (self.theta, self.buffers)
-        return LocalModel(self.network, theta, self.buffers, received, round=round_number)
+        model = LocalModel(self.network, theta, self.buffers, received, round=round_number)
+        return Here(model, self.data, self.shared, self.method.start(self.data))
 
     def plan(self, round_number=0):
-        start = self.method.start(self.data)
-        model = self.model(self.theta, round_number)
-        return self.method.plan(model, self.data, self.shared, start, torch.Generator())
+        return self.method.plan(self.here(self.theta, round_number), torch.Generator())
 
     def loss(self, theta, plan):
         batch = Batch(torch.arange(len(self.data)), {})
-        state = self.method.start(self.data)
-        return self.method.loss(self.model(theta), self.data, plan, batch, self.shared, state)[0]
+        return self.method.loss(Step(**vars(self.here(theta)), plan=plan, batch=batch))[0]
 
 
 def test_loss_equals_its_three_terms_by_hand():
@@ -133,7 +131,7 @@ def test_global_centroids_are_means_weighted_by_likeness():
 def test_reported_centroids_are_mean_features_of_each_class():
     bench = Bench()
     plan = Plan(torch.arange(40), {"labels": bench.data.symbols})
-    sent = bench.method.report(bench.model(bench.theta), bench.data, plan, {})
+    sent = bench.method.report(bench.here(bench.theta), plan)
     features = bench.network.inferred_features(bench.theta, bench.buffers, bench.data.inputs)
     threes = bench.data.symbols == 3
     torch.testing.assert_close(sent["centroids"][3], features[threes].mean(0))

@@ -35,14 +35,15 @@ class Remembering(Likelihood):
     def start(self, site):
         return {"seen": torch.zeros(len(site), dtype=torch.int64)}
 
-    def loss(self, model, site, plan, batch, shared, state):
-        value, _ = super().loss(model, site, plan, batch, shared, state)
-        seen = state["seen"].index_add(0, batch.index, torch.ones_like(batch.index))
-        factor = shared["level"] + 1 / seen[batch.index].double().mean()
+    def loss(self, step):
+        value, _ = super().loss(step)
+        index = step.batch.index
+        seen = step.state["seen"].index_add(0, index, torch.ones_like(index))
+        factor = step.shared["level"] + 1 / seen[index].double().mean()
         return value * factor.float(), {"seen": seen}
 
-    def report(self, model, site, plan, state):
-        return {"seen": state["seen"].double().mean()}
+    def report(self, here, plan):
+        return {"seen": here.state["seen"].double().mean()}
 
     def server_start(self, network, federation):
         return {"level": torch.ones((), dtype=torch.float64)}
