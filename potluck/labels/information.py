@@ -59,6 +59,22 @@ def worth(log_eta: Tensor, log_a: Tensor, log_b: Tensor) -> tuple[Tensor, Tensor
     return total.clamp(0, 1), each.clamp(0, 1)
 
 
+def tells(log_a: Tensor, log_b: Tensor) -> Tensor:
+    """Which symbols say something about the class: a is no multiple of b.
+
+    Args:
+      log_a: (Z, K) log codebook of the site.
+      log_b: (K,) its log-normaliser.
+
+    Returns:
+      (Z,) bool.
+    """
+    held = log_b > -torch.inf
+    relative = torch.where(held, log_a - torch.where(held, log_b, 0.0), 0.0)
+    spread = relative.where(held, -torch.inf).amax(1) - relative.where(held, torch.inf).amin(1)
+    return spread > 1e-6
+
+
 def symbol_entropy(log_a: Tensor, log_b: Tensor) -> Tensor:
     """How much a symbol surprises those who know the class.
 

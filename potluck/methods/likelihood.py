@@ -13,6 +13,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
+from potluck.labels.information import tells
 from potluck.losses import view_nll
 from potluck.messages import Tensors
 from potluck.methods.augmented import Augmented
@@ -30,12 +31,12 @@ class Likelihood(Augmented):
     def plan(self, here: Here, generator: torch.Generator) -> Plan:
         """The samples whose label says something.
 
-        The loss of the others is 0 (a = b). Averaged in, a site that has no others would only
-        hold the model where it is, so it sits the round out.
+        The loss of the others does not depend on the model. Averaged in, a site that has no others
+        would only hold the model where it is, so it sits the round out.
         """
         site = here.site
-        tells = (site.log_a != site.log_b).any(1)
-        return Plan(pool=tells[site.symbols].nonzero().flatten())
+        telling = tells(site.log_a, site.log_b)
+        return Plan(pool=telling[site.symbols].nonzero().flatten())
 
     def loss(self, step: Step) -> tuple[Tensor, Tensors]:
         """Mean negative log-likelihood of the batch's observed symbols."""

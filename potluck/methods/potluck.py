@@ -51,7 +51,7 @@ from potluck.data.augment import draw_mixup, mixup
 from potluck.errors import PotluckError, one_of
 from potluck.federation import Federation
 from potluck.labels import LabelView
-from potluck.labels.information import symbol_entropy, worth
+from potluck.labels.information import symbol_entropy, tells, worth
 from potluck.labels.refinement import Refined, refined
 from potluck.losses import log_posterior, soft_cross_entropy, view_nll
 from potluck.losses.beliefs import expected_accuracy, initial_beliefs
@@ -162,15 +162,15 @@ class Potluck(Method):
         view = self.corrected(site, log_eta, model.round)
         log_a = view.log_a[site.symbols]
         posterior = log_posterior(log_eta, log_a).exp()
-        tells = _tells(view.log_a, view.log_b)[site.symbols]
+        telling = tells(view.log_a, view.log_b)[site.symbols]
         # A label that says nothing leaves nothing to remember.
-        kept = self.momentum * tells.to(posterior).unsqueeze(1)
+        kept = self.momentum * telling.to(posterior).unsqueeze(1)
         beliefs = kept * state["beliefs"] + (1 - kept) * posterior
         sure = self.sure(beliefs)
-        pool = (tells | sure if self.pseudo or self.mix else tells).nonzero().flatten()
+        pool = (telling | sure if self.pseudo or self.mix else telling).nonzero().flatten()
 
         # A soft target that is the model's own prediction would teach it nothing.
-        targets = torch.where(tells.unsqueeze(1), beliefs, _chosen(beliefs))
+        targets = torch.where(telling.unsqueeze(1), beliefs, _chosen(beliefs))
         tensors = {"beliefs": beliefs, "targets": targets, "sure": self.balanced(beliefs, sure)}
         fitted = self.fitted(site, view, log_eta, beliefs)
         tensors |= {"log_a": view.log_a, "log_b": view.log_b, "fitted": fitted}
@@ -194,7 +194,7 @@ class Potluck(Method):
         """The site's view, and how badly what was declared fits the model's predictions."""
         if self.trust == float("inf"):
             return Refined.none(site.log_a, site.log_b)
-        unknown = not bool(_tells(site.log_a, site.log_b).any())
+        unknown = not bool(tells(site.log_a, site.log_b).any())
         trust = min(self.trust, UNKNOWN) if unknown else self.trust
         found = refined(site.log_a, site.log_b, site.prior, site.symbols, log_eta, trust)
         if unknown:  # who declared nothing has declared nothing wrong
@@ -206,7 +206,7 @@ class Potluck(Method):
     def fitted(self, site: SiteData, view: Refined, log_eta: Tensor, beliefs: Tensor) -> Tensor:
         """() 1 where symbols surprise the model more than if it knew the classes, otherwise 0."""
         # A model's own guess of how labels come about cannot show that it knows them by heart.
-        declared = bool(_tells(site.log_a, site.log_b).any())
+        declared = bool(tells(site.log_a, site.log_b).any())
         if self.stop == "never" or not declared:
             return log_eta.new_ones(())
         found = view_nll(log_eta, view.log_a[site.symbols], view.log_b).mean()
@@ -361,7 +361,7 @@ class _AtServer(Potluck):
     def plan(self, here: Here, generator: torch.Generator) -> Plan:
         """As at a site; nothing where no label says anything."""
         plan = super().plan(here, generator)
-        if _tells(plan.tensors["log_a"], plan.tensors["log_b"]).any():
+        if tells(plan.tensors["log_a"], plan.tensors["log_b"]).any():
             return plan
         return replace(plan, pool=plan.pool[:0])
 
@@ -382,14 +382,6 @@ def _look(model: LocalModel, inputs: Tensor) -> tuple[Tensor, Tensor]:
 def _chosen(beliefs: Tensor) -> Tensor:
     """(N, K) beliefs → one-hot rows of the most believed classes."""
     return torch.nn.functional.one_hot(beliefs.argmax(1), beliefs.shape[1]).to(beliefs)
-
-
-def _tells(log_a: Tensor, log_b: Tensor) -> Tensor:
-    """(Z,) bool: the symbols that say something about the class: a is no multiple of b."""
-    held = log_b > -torch.inf
-    relative = torch.where(held, log_a - torch.where(held, log_b, 0.0), 0.0)
-    spread = relative.where(held, -torch.inf).amax(1) - relative.where(held, torch.inf).amin(1)
-    return spread > 1e-6
 
 
 def _lacks_classes(view: LabelView) -> bool:

@@ -8,7 +8,7 @@ from torch import nn
 import potluck as pl
 from potluck.data.augment import AUGMENTATIONS
 from potluck.losses import view_nll
-from potluck.methods import Batch, LocalModel, Plan, SiteData, Step
+from potluck.methods import Batch, Here, Likelihood, LocalModel, Plan, SiteData, Step
 from potluck.models import build
 from potluck.models.network import Network
 from potluck.streams import stream
@@ -93,6 +93,20 @@ def test_with_exact_labels_the_loss_is_cross_entropy():
     logits = network.infer(theta, buffers, site.inputs[index])
     expected = nn.functional.cross_entropy(logits, site.symbols[index])
     assert float(loss) == pytest.approx(float(expected), abs=1e-6)
+
+
+@pytest.mark.parametrize(
+    "view",
+    [
+        pl.noisy(SPACE, torch.full((4, 4), 1 / 4)),
+        pl.bags(SPACE, torch.full((2, 4), 1 / 4), sizes=[5, 1], minimum_rank=1),
+    ],
+    ids=["noise without a signal", "bags like everybody"],
+)
+def test_a_site_whose_labels_say_nothing_sits_out(view):
+    site = pl.Site.of("s", torch.randn(6, 4), view, [0, 1, 0, 0, 0, 0])
+    plan = Likelihood().plan(Here(None, SiteData.of(site), {}, {}), None)
+    assert len(plan.pool) == 0
 
 
 def test_a_site_without_labels_sits_out_and_nothing_moves():
