@@ -27,7 +27,7 @@ COMPILING = 30.0  # seconds to compile
 CALLS = 1.5e-3  # seconds that a compiled step saves by calling fewer operations
 ARITHMETIC = 3e10  # floating-point operations in a second
 FUSED = 0.1  # share of their time that fusing saves
-TOGETHER = 4_000_000  # parameters of the sites that are stacked: more do not stay in the caches
+TOGETHER = 2_000_000  # parameters of the sites that are stacked: more do not stay in the caches
 
 
 @dataclass
