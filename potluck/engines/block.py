@@ -84,10 +84,13 @@ class Block:
                 return pairs[-1][0]
             if 0 in tree:
                 return torch.cat(list(tree.values()), -1)
-            return {key: copy(value) for key, value in tree.items() if key != "vector"}
+            return {key: copy(value) for key, value in tree.items()}
 
-        made = [copy(self.share(site, own)) for site, own in enumerate(lengths)]
         vectors = in_one(each(lambda value: value[: len(lengths)], self.tree["vector"]))
         rows = vectors.clone() if isinstance(self.tree["vector"], Tensor) else vectors
+        made: list[Tree] = []
+        for site, (own, vector) in enumerate(zip(lengths, rows, strict=True)):
+            rest = {key: value for key, value in self.share(site, own).items() if key != "vector"}
+            made.append({"vector": vector, **copy(rest)})
         copy_all(pairs)
-        return [{"vector": row, **tree} for row, tree in zip(rows, made, strict=True)]
+        return made
