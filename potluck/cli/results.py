@@ -224,6 +224,7 @@ def reproduce(
     from potluck.study.papers import read_experiments, read_papers
     from potluck.study.reproduction import (
         all_results,
+        check_data,
         default_folders,
         plan,
         with_data,
@@ -246,10 +247,14 @@ def reproduce(
         numbers = range(first_seed, first_seed + (seeds or paper.seeds(experiment)))
         planned = plan(paper, experiment, scale, numbers, override or [], path, only or [])
         plans.append(with_earlier_seeds(planned, results, path))
-    everything, plans = plans, with_data(plans, skip=not names)
-    for planned in everything:
-        if planned not in plans:
-            typer.echo(f"{planned.name}: left out, since its data are not there")
+    if names:
+        check_data(plans)
+    else:
+        everything, plans = plans, with_data(plans)
+        there = {planned.name for planned in plans}
+        for planned in everything:
+            if planned.name not in there:
+                typer.echo(f"{planned.name}: left out, since its data are not there")
     failed = _train(plans, results, runs, limit)
     if minutes is not None:
         _say_what_is_left(plans, results, runs)

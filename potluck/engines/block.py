@@ -70,11 +70,13 @@ class Block:
         found: Tree = each(cut, self._rows[site], self._kinds)
         return found
 
-    def copied(self, lengths: Sequence[Lengths]) -> list[Tree]:
+    def copied(self, lengths: Sequence[Lengths], together: str) -> list[Tree]:
         """Copies of the first sites' trees; vectors held in parts are in one piece.
 
-        The sites' "vector"s are rows of one matrix, by one operation: nobody keeps them for long.
-        What a site may keep is its own, so that it does not keep the others' alive.
+        Args:
+          lengths:  the sites' own.
+          together: the key of a vector of which the sites get rows of one matrix, which is
+                    quicker. For what nobody keeps: one row keeps them all alive.
         """
         pairs: Pairs = []
 
@@ -86,11 +88,11 @@ class Block:
                 return torch.cat(list(tree.values()), -1)
             return {key: copy(value) for key, value in tree.items()}
 
-        vectors = in_one(each(lambda value: value[: len(lengths)], self.tree["vector"]))
-        rows = vectors.clone() if isinstance(self.tree["vector"], Tensor) else vectors
+        vectors = in_one(each(lambda value: value[: len(lengths)], self.tree[together]))
+        rows = vectors.clone() if isinstance(self.tree[together], Tensor) else vectors
         made: list[Tree] = []
         for site, (own, vector) in enumerate(zip(lengths, rows, strict=True)):
-            rest = {key: value for key, value in self.share(site, own).items() if key != "vector"}
-            made.append({"vector": vector, **copy(rest)})
+            rest = {key: value for key, value in self.share(site, own).items() if key != together}
+            made.append({together: vector, **copy(rest)})
         copy_all(pairs)
         return made

@@ -168,7 +168,7 @@ class Program:
         self.load(group)
         for number in range(max(len(ready.batches) for ready in group)):
             self.step(group, number)
-        moved = self._moving.copied([Lengths.of(ready) for ready in group])
+        moved = self._moving.copied([Lengths.of(ready) for ready in group], together="vector")
         losses = self.memory["losses"][: len(group)].clone()
         return [(Moving(**tree), total) for tree, total in zip(moved, losses, strict=True)]
 

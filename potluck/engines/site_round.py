@@ -241,6 +241,7 @@ def finish(ready: Ready, moving: Moving, losses: Tensor) -> tuple[Update, SiteSt
     )
     return update, SiteState(
         method=moving.method,
+        # Copies: as slices they would keep the vector alive, and those of sites stacked with it.
         personal={name: value.clone() for name, value in trained.personal.items()},
         federated=report.state,
         optimiser=moving.optimiser if recipe.local.optimiser_state == "keep" else {},

@@ -194,7 +194,7 @@ class Potluck(Method):
         """The site's view, and how badly what was declared fits the model's predictions."""
         if self.trust == float("inf"):
             return Refined.none(site.log_a, site.log_b)
-        unknown = not bool(tells(site.log_a, site.log_b).any())
+        unknown = not _declares(site)
         trust = min(self.trust, UNKNOWN) if unknown else self.trust
         found = refined(site.log_a, site.log_b, site.prior, site.symbols, log_eta, trust)
         if unknown:  # who declared nothing has declared nothing wrong
@@ -206,8 +206,7 @@ class Potluck(Method):
     def fitted(self, site: SiteData, view: Refined, log_eta: Tensor, beliefs: Tensor) -> Tensor:
         """() 1 where symbols surprise the model more than if it knew the classes, otherwise 0."""
         # A model's own guess of how labels come about cannot show that it knows them by heart.
-        declared = bool(tells(site.log_a, site.log_b).any())
-        if self.stop == "never" or not declared:
+        if self.stop == "never" or not _declares(site):
             return log_eta.new_ones(())
         found = view_nll(log_eta, view.log_a[site.symbols], view.log_b).mean()
         if_known = (beliefs @ symbol_entropy(view.log_a, view.log_b)).mean()
@@ -382,6 +381,11 @@ def _look(model: LocalModel, inputs: Tensor) -> tuple[Tensor, Tensor]:
 def _chosen(beliefs: Tensor) -> Tensor:
     """(N, K) beliefs → one-hot rows of the most believed classes."""
     return torch.nn.functional.one_hot(beliefs.argmax(1), beliefs.shape[1]).to(beliefs)
+
+
+def _declares(site: SiteData) -> bool:
+    """Whether a site says anything about how its labels come about."""
+    return bool(tells(site.log_a, site.log_b).any())
 
 
 def _lacks_classes(view: LabelView) -> bool:

@@ -182,25 +182,18 @@ def plan(
     return Plan(paper, experiment, scale, aside, tuple(runs), chosen)
 
 
-def with_data(plans: Sequence[Plan], skip: bool = False) -> list[Plan]:
-    """Find out before training whether every data set is there.
-
-    Args:
-      plans: the plans.
-      skip:  leave out plans without their data, as long as any is left.
-
-    Returns:
-      the plans whose data are there.
-    """
-    found, problems = [], []
+def check_data(plans: Sequence[Plan]) -> None:
+    """Find out before training whether every data set is there."""
     for planned in plans:
-        problem = _missing_data(planned)
-        if problem is None:
-            found.append(planned)
-        else:
-            problems.append(problem)
-    if problems and not (skip and found):
-        raise PotluckError(problems[0])
+        if problem := _missing_data(planned):
+            raise PotluckError(problem)
+
+
+def with_data(plans: Sequence[Plan]) -> list[Plan]:
+    """The plans whose data are there; an error where there are none."""
+    found = [planned for planned in plans if _missing_data(planned) is None]
+    if not found:
+        check_data(plans)
     return found
 
 
