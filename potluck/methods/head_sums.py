@@ -9,6 +9,10 @@ With W_s the head that fits site s, S_s = W_s G_s: the mean of the sites' heads,
 what the site knows, its Fisher information G_s about a row. G is a sum over all sites, so that
 the samples of a site without class y count as samples of other classes for row y.
 
+G and S are of the encoder that sites received, W is used with the one that they then train. A
+moving average of the sums over rounds fits W to the features of several encoders, so that it
+relies less on those that training moves.
+
 Which λ? With the targets of n samples as w_y · φ + noise of variance σ², and rows w_y drawn with
 variance σ² / (λ s̄), the log-probability of the targets is, at the σ² that suits them best,
 
@@ -62,15 +66,18 @@ def added(server: Tensors, arrival: Arrival) -> Tensors:
     }
 
 
-def closed(server: Tensors) -> Tensors:
-    """The sums of this round, for `solved`; the next round's start at 0."""
-    gram, rows = server["arriving.gram"], server["arriving.sums"]
-    return server | {
-        "arriving.gram": torch.zeros_like(gram),
-        "arriving.sums": torch.zeros_like(rows),
-        "gram": gram,
-        "sums": rows,
-    }
+def closed(server: Tensors, kept: float = 0.0) -> Tensors:
+    """The sums of this round, for `solved`; the next round's start at 0.
+
+    Args:
+      server: the server's state after `added` for each site.
+      kept:   the share of the earlier rounds' sums in these, if there were any.
+    """
+    new = {name: server[f"arriving.{name}"] for name in ("gram", "sums")}
+    empty = {f"arriving.{name}": torch.zeros_like(value) for name, value in new.items()}
+    if "gram" in server:
+        new = {name: kept * server[name] + (1 - kept) * value for name, value in new.items()}
+    return server | empty | new
 
 
 def solved(server: Tensors, theta: Tensor, layout: Layout, ridge: float, scale: float) -> Tensor:

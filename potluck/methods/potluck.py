@@ -13,13 +13,15 @@ At each site a label is a symbol z with class likelihoods a = A[z] and normalise
              H    = mean_i Σ_k q̄_ik H(z | k)                       if the classes were known
              g    = [ℓ > H]                            whether the labels have more to say
 
-             loss = g mean_i −log (a_i · η_i) / (b · η_i)         likelihood of what was observed
-                  + λ mean_i s_i CE(f(strong(x_i)), q̄_i)          pseudo-labels
-                  + λ' mean_i s_i CE(f(x̃_i), q̃_i)                 mixup
+             w    = what the labels are worth, compared with exact ones  (labels/information.py)
+             c_i  = 1 / max(1, g w + (λ + λ') s_i)     no sample counts for more than one label
+
+             loss = mean_i c_i [ −g log (a_i · η_i) / (b · η_i)   likelihood of what was observed
+                               + λ s_i CE(f(strong(x_i)), q̄_i)    pseudo-labels
+                               + λ' s_i CE(f(x̃_i), q̃_i) ]         mixup
              x̃ = γ x_i + (1−γ) x_j and q̃ alike, γ ~ Beta(α, α), j any sample of the site
 
-             weight = n (w + (1 − w) λ mean_i s_i)     w: what its labels are worth, compared with
-                                                       exact ones        (labels/information.py)
+             weight = n (w + (1 − w) λ mean_i s_i)
     server   averages with these weights; rows of the head by least squares over all samples that
              sites are sure of, where nearly all weight has sites that lack classes (head_sums.py)
 
@@ -28,7 +30,8 @@ learned their errors by heart. So labels are fitted only in rounds where ℓ > H
 principle (Morozov 1966), with the entropy of the view as the level of noise. H = 0 where the class
 decides the label, and a site that declared nothing about its labels has no H.
 
-Labels that are certain have q̄ = a: with exact labels this is supervised training with mixup.
+Labels that are certain have q̄ = a, so that a pseudo-label repeats the likelihood; c makes up for
+it, and with exact labels this is supervised training with mixup, a quarter of the loss.
 Where a label says nothing, q̄ = q = η has no memory, and its argmax is the target, as in SemiFL;
 candidates are disambiguated by q̄. A site whose samples say nothing yet (no label, not sure) sits
 out. The server trains on its own samples in the same way where they have labels.
@@ -74,6 +77,9 @@ SCALE = 3.0
 # It is solved where more than this share of all weight has sites that lack classes. Elsewhere, sums
 # over samples that sites are sure of leave out classes that only weaker labels tell about.
 LACKING = 0.9
+# The share of earlier rounds in the sums from which it is solved: they are of the encoder before
+# the round, the head serves the one after it.
+KEPT = 0.3
 # Samples that a declaration is worth that says nothing.
 UNKNOWN = 1.0
 # A class's pseudo-labels count at most so many times.
@@ -174,6 +180,8 @@ class Potluck(Method):
         tensors = {"beliefs": beliefs, "targets": targets, "sure": self.balanced(beliefs, sure)}
         fitted = self.fitted(site, view, log_eta, beliefs)
         tensors |= {"log_a": view.log_a, "log_b": view.log_b, "fitted": fitted}
+        total, each = worth(log_eta, log_a, view.log_b)
+        tensors["once"] = self.once(fitted * total, sure)
         if self.head != "averaged" and bool(shared.get("solve", True)):
             known = head_sums.sums(features[sure], beliefs[sure][:, site.classes])
             tensors |= {_SENT + name: value / max(len(pool), 1) for name, value in known.items()}
@@ -185,7 +193,7 @@ class Potluck(Method):
             metrics["misplaced"] = float(view.misplaced)
         if site.truth is not None:
             metrics["pseudo_label_accuracy"] = float(expected_accuracy(beliefs, site.truth))
-        weights = self.weighed(log_eta, log_a, view.log_b, beliefs, sure)
+        weights = self.weighed(total, each, beliefs, sure)
         metrics["worth"] = float(weights[0]) / len(site)
         counts = None if self.weights == "samples" else weights[[0, *(1 + site.classes).tolist()]]
         return Plan(pool, tensors, metrics, counts)
@@ -231,11 +239,24 @@ class Potluck(Method):
         weight = chosen * (beliefs @ missing.clamp(max=MOST))
         return weight * chosen.sum() / weight.sum().clamp_min(1e-6)
 
-    def weighed(
-        self, log_eta: Tensor, log_a: Tensor, log_b: Tensor, beliefs: Tensor, sure: Tensor
-    ) -> Tensor:
-        """(1 + K,) exact labels that the site's samples are worth: all, and of each class."""
-        total, each = worth(log_eta, log_a, log_b)
+    def once(self, told: Tensor, sure: Tensor) -> Tensor:
+        """(N,) a factor for the terms of each sample: together they are worth one label at most.
+
+        Args:
+          told: () what a label says that is fitted, in exact labels.
+          sure: (N,) bool, who has a pseudo-label.
+        """
+        return 1 / (told + (self.pseudo + self.mix) * sure).clamp_min(1)
+
+    def weighed(self, total: Tensor, each: Tensor, beliefs: Tensor, sure: Tensor) -> Tensor:
+        """(1 + K,) exact labels that the site's samples are worth: all, and of each class.
+
+        Args:
+          total:   () what a label is worth over all classes.
+          each:    (K,) what it is worth about each.
+          beliefs: (N, K) about the class of each sample.
+          sure:    (N,) bool, who has a pseudo-label.
+        """
         rest = max(self.pseudo, self.mix) * sure.to(beliefs)
         whole = (total + (1 - total) * rest.clamp(max=1)).sum()
         if self.weights == "information-per-class":
@@ -264,7 +285,7 @@ class Potluck(Method):
         return steps
 
     def loss(self, step: Step) -> tuple[Tensor, Tensors]:
-        """Likelihood + λ pseudo-labels + λ' mixup; the state keeps the beliefs."""
+        """Likelihood + λ pseudo-labels + λ' mixup, each sample once; the state keeps beliefs."""
         model, site, plan, batch = step.model, step.site, step.plan, step.batch
         known, index = plan.tensors, batch.index
         targets, sure = known["targets"][index], known["sure"][index]
@@ -272,18 +293,18 @@ class Potluck(Method):
         weak = seen(self.weak, site.inputs[index], batch.draws, "weak")
         logits = model(weak)
         nll = view_nll(logits, known["log_a"][site.symbols[index]], known["log_b"])
-        loss = known["fitted"] * nll.mean()
+        loss = known["fitted"] * nll
         if self.pseudo:
             if self.strong != "none":
                 logits = model(seen(self.strong, site.inputs[index], batch.draws, "strong"))
-            loss = loss + self.pseudo * (sure * soft_cross_entropy(logits + absent, targets)).mean()
+            loss = loss + self.pseudo * sure * soft_cross_entropy(logits + absent, targets)
         if self.mix:
             partner, share = batch.draws["partner"], batch.draws["share"]
             other = seen(self.weak, site.inputs[partner], batch.draws, "partner")
             logits = model(mixup(weak, other, share))
             mixed = mixup(targets, known["targets"][partner], share)
-            loss = loss + self.mix * (sure * soft_cross_entropy(logits + absent, mixed)).mean()
-        return loss, {"beliefs": known["beliefs"]}
+            loss = loss + self.mix * sure * soft_cross_entropy(logits + absent, mixed)
+        return (known["once"][index] * loss).mean(), {"beliefs": known["beliefs"]}
 
     def report(self, here: Here, plan: Plan) -> Tensors:
         """The sums of a least-squares head, unless the server does not need them."""
@@ -330,10 +351,10 @@ class Potluck(Method):
         }
 
     def conclude(self, server: Tensors, extras: Tensors) -> Tensors:
-        """The sums of this round; and whether nearly all weight has sites that lack classes."""
+        """The sums so far; whether nearly all weight has sites that lack classes."""
         if self.head == "averaged":
             return server
-        server = head_sums.closed(server)
+        server = head_sums.closed(server, KEPT)
         if self.head == "auto" and bool(server["solve"]):
             nearly_all = server["arriving.lacking"] > LACKING * server["arriving.all"]
             server = server | {"solve": nearly_all}

@@ -12,7 +12,7 @@ from potluck.federated.weights import entry_weights
 from potluck.losses import log_posterior
 from potluck.methods import Batch, Here, Likelihood, LocalModel, Potluck, SiteData, Step
 from potluck.methods.head_sums import evidence_ridge
-from potluck.methods.potluck import SCALE
+from potluck.methods.potluck import KEPT, SCALE
 from potluck.models import build
 from potluck.models.network import Network
 
@@ -117,6 +117,34 @@ def test_pseudo_labels_of_each_class_count_as_much_as_the_class_is_believed_to_o
     wanted = beliefs.mean(0)
     assert (share - wanted).abs().sum() < 0.6 * (plain - wanted).abs().sum()
     assert torch.equal(Potluck(balance="none").balanced(beliefs, sure), sure.float())
+
+
+def test_no_sample_counts_for_more_than_one_label():
+    sure = torch.tensor([True, False])
+    factors = {  # what labels say → the factor of a sure sample, and of one that is not
+        1.0: [1 / 2, 1],  # exact: likelihood, pseudo-label and mixup would count twice
+        0.25: [1 / 1.25, 1],
+        0.0: [1, 1],  # no label, or one that has said all
+    }
+    for told, factor in factors.items():
+        assert Potluck().once(torch.tensor(told), sure).tolist() == pytest.approx(factor)
+    assert Potluck(mix=0).once(torch.tensor(0.25), sure).tolist() == [1, 1]
+
+
+def test_with_exact_labels_three_quarters_of_the_loss_are_cross_entropy_and_one_is_mixup():
+    method, lab, model = Potluck(balance="none"), everyone()[0], model_of()
+    data, plan = SiteData.of(lab), planned(Potluck(balance="none"), lab)
+    index, partner, share = torch.arange(8), torch.arange(8, 16), torch.tensor(0.7)
+    batch = Batch(index, {"partner": partner, "share": share})
+    loss, _ = method.loss(Step(model, data, {}, {}, plan, batch))
+    entropy = torch.nn.functional.cross_entropy
+    onehot = torch.nn.functional.one_hot(data.symbols, 4).float()
+    blend = 0.7 * data.inputs[index] + 0.3 * data.inputs[partner]
+    mixed = 0.7 * onehot[index] + 0.3 * onehot[partner]
+    plain = entropy(model(data.inputs[index]), data.symbols[index])
+    assert float(loss) == pytest.approx(
+        float(0.75 * plain + 0.25 * entropy(model(blend), mixed)), rel=1e-4
+    )
 
 
 def fitted(method, given: pl.Site, eta: torch.Tensor) -> float:
@@ -247,14 +275,20 @@ def test_where_sites_lack_classes_the_head_is_solved_and_compares_them_all(priva
     assert trained.history[-1]["test"]["accuracy"] > 0.9
     inputs = torch.cat([given.inputs for given in sites])
     classes = torch.cat([given.truth for given in sites])
-    before = train(Potluck(), sites, 2).state
-    features = trained.network.inferred_features(before.theta, before.buffers, inputs)
-    with_one = torch.cat([features, torch.ones(len(features), 1)], 1).double()
-    gram = with_one.T @ with_one
     onehot = torch.nn.functional.one_hot(classes, 4).double()
-    ridge = evidence_ridge(gram, onehot.T @ with_one)
+    gram, sums = torch.zeros(()), torch.zeros(())
+    start = build("mlp", (4,), 4, generator=pl.streams.stream(0, "model"))
+    received = [Network(start).initial()]
+    received += [(s.theta, s.buffers) for s in (train(Potluck(), sites, n).state for n in (1, 2))]
+    for number, (theta, buffers) in enumerate(received):
+        features = trained.network.inferred_features(theta, buffers, inputs)
+        with_one = torch.cat([features, torch.ones(len(features), 1)], 1).double()
+        kept = KEPT if number else 0
+        gram = kept * gram + (1 - kept) * with_one.T @ with_one
+        sums = kept * sums + (1 - kept) * onehot.T @ with_one
+    ridge = evidence_ridge(gram, sums)
     damped = gram + ridge * gram.diagonal().mean() * torch.eye(len(gram))
-    rows = SCALE * torch.linalg.solve(damped, with_one.T @ onehot).T
+    rows = SCALE * torch.linalg.solve(damped, sums.T).T
     found = trained.network.layout.unflatten(trained.state.theta)
     assert torch.allclose(found["head.weight"].double(), rows[:, :-1], rtol=1e-2, atol=1e-2)
     assert torch.allclose(found["head.bias"].double(), rows[:, -1], rtol=1e-2, atol=1e-2)
@@ -300,13 +334,13 @@ def test_what_a_site_did_not_declare_is_learned_and_is_no_mistake():
 def test_a_wrong_mapping_is_corrected_after_patience_and_shows_in_the_metrics():
     codes = site("codes", pl.coarse(SPACE, {"x": ["a"], "y": ["b", "c", "d"]}), lambda y: y // 2)
     sites = [codes, *(site(f"lab-{s}", pl.exact(SPACE), seed=s) for s in (1, 2, 3))]
-    trained = train(Potluck(patience=4), sites, 8)
+    trained = train(Potluck(patience=4), sites, 12)
     metrics = [record["sites"]["codes"] for record in trained.history]
     assert metrics[-1]["refuted"] == 0.25
     assert metrics[-1]["surprise"] > 0.1
     assert metrics[-1]["pseudo_label_accuracy"] > 0.9
     right = site("codes", pl.coarse(SPACE, {"x": ["a", "b"], "y": ["c", "d"]}), lambda y: y // 2)
-    calm = train(Potluck(patience=4), [right, *sites[1:]], 8).history[-1]["sites"]["codes"]
+    calm = train(Potluck(patience=4), [right, *sites[1:]], 12).history[-1]["sites"]["codes"]
     assert calm["refuted"] == 0
     assert calm["surprise"] < 0.2 * metrics[-1]["surprise"]
 
