@@ -10,12 +10,14 @@ from potluck.engines.recipe import Recipe
 from potluck.engines.rounds import ServerState, run, start
 from potluck.engines.sequential import Sequential
 from potluck.engines.stacked import Stacked
+from potluck.engines.threaded import Threaded
 
 ENGINES: dict[str, Callable[..., Engine]] = {
     "auto": Auto,
     "sequential": Sequential,
     "stacked": Stacked,
     "graphed": Graphed,
+    "threaded": Threaded,
 }
 
 __all__ = [
@@ -28,6 +30,7 @@ __all__ = [
     "Sequential",
     "ServerState",
     "Stacked",
+    "Threaded",
     "evaluate",
     "run",
     "start",

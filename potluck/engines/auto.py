@@ -1,10 +1,11 @@
 """`auto`: choose the engine from the device, the model and how much there is to train.
 
-The choice depends on the study alone, never on a clock, so that a study gives the same result
-each time. On a GPU, steps are compiled and captured; small models are stacked as well. On a CPU,
-compiling takes some seconds and saves a part of each step (the calling of operations, and about
-a tenth of the arithmetic): it is done where it pays back within the run. Without it, one site
-after another is as quick as any other way.
+The choice depends on the study and the machine alone, never on a clock, so that a study gives
+the same result each time. On a GPU, steps are compiled and captured; small models are stacked as
+well. On a CPU, each core trains its own sites. Compiling takes some seconds and saves a part of
+each step (the calling of operations, and about a tenth of the arithmetic): it is done where it pays
+back within the run. Compiled steps without convolutions are few large matrix products, which all
+cores can share: the sites of such models are stacked.
 """
 
 from collections.abc import Iterator
@@ -17,15 +18,16 @@ from potluck.engines.engine import Engine, Finished, Orders
 from potluck.engines.graphed import Graphed
 from potluck.engines.sequential import Sequential
 from potluck.engines.stacked import Stacked
+from potluck.engines.threaded import Threaded
 from potluck.models.network import Network
 
 SMALL = 3_000_000
 """Parameters up to which several sites share one stream of a GPU."""
 
 # About what two cores of a CPU do, from trials with the models of benchmarks/models.py.
-COMPILING = 30.0  # seconds to compile
-CALLS = 1.5e-3  # seconds that a compiled step saves by calling fewer operations
-ARITHMETIC = 3e10  # floating-point operations in a second
+COMPILING = 15.0  # seconds to compile
+CALLS = 4e-4  # seconds that a compiled step without convolutions saves by calling less
+ARITHMETIC = 1.5e11  # floating-point operations in a second
 FUSED = 0.1  # share of their time that fusing saves
 TOGETHER = 2_000_000  # parameters of the sites that are stacked: more do not stay in the caches
 
@@ -54,24 +56,33 @@ def choose_engine(orders: Orders) -> tuple[Engine, str]:
     sites, size = len(orders.cohort), len(orders.network.layout)
     if orders.cohort[0].inputs.device.type == "cuda":
         if sites > 1 and size <= SMALL:
-            streams = 1 if orders.network.stochastic else 4
+            streams = 1 if orders.draws_for_itself else 4
             group = min(-(-sites // streams), 64)
             return Graphed(streams, group), (
                 f"engine graphed: {streams} CUDA graphs of {group} stacked sites, since the model "
                 f"has only {size:,} parameters."
             )
-        streams = 1 if orders.network.stochastic else min(sites, 5)
+        streams = 1 if orders.draws_for_itself else min(sites, 5)
         return Graphed(streams), f"engine graphed: {streams} sites at once as CUDA graphs."
     if sites == 1:
         return Sequential(), "engine sequential: one site at a time takes part."
-    saved = _saved_by_compiling(orders)
+    cores = 1 if orders.draws_for_itself else min(torch.get_num_threads(), sites)
+    saved, convolves = _saved_by_compiling(orders), _convolves(orders.network)
     if saved > COMPILING:
-        group = min(max(TOGETHER // size, 2), 64)
-        return Stacked(group, compile=True), (
-            f"engine stacked, compiled: compiling takes about {COMPILING:.0f} s once and saves "
-            f"about {saved:,.0f} s over the run."
+        why = (
+            f"compiling takes about {COMPILING:.0f} s once and saves about {saved:,.0f} s over "
+            "the run."
         )
-    return Sequential(), "engine sequential: the run is too short for compiling to pay back."
+        if convolves:
+            group = min(max(TOGETHER // (cores * size), 1), -(-sites // cores))
+            each = "each core trains its own sites; " if cores > 1 else ""
+            return Threaded(group=group, compile=True), f"engine threaded, compiled: {each}{why}"
+        group = min(max(TOGETHER // size, 2), 64)
+        return Stacked(group, compile=True), f"engine stacked, compiled: {why}"
+    short = "the run is too short for compiling to pay back."
+    if cores > 1:
+        return Threaded(), f"engine threaded: each core trains its own sites; {short}"
+    return Sequential(), f"engine sequential: {short}"
 
 
 def _saved_by_compiling(orders: Orders) -> float:
@@ -82,7 +93,12 @@ def _saved_by_compiling(orders: Orders) -> float:
     batch = min(local.batch_size, max(samples))
     # A forward pass, and about twice as much for the gradients.
     arithmetic = 3 * batch * operations(orders.network, orders.cohort[0].inputs[:1])
-    return recipe.rounds * sum(steps) * (CALLS + FUSED * arithmetic / ARITHMETIC)
+    calls = 0.0 if _convolves(orders.network) else CALLS
+    return recipe.rounds * sum(steps) * (calls + FUSED * arithmetic / ARITHMETIC)
+
+
+def _convolves(network: Network) -> bool:
+    return any(len(shape) > 2 for shape in network.layout.shapes)
 
 
 def operations(network: Network, sample: Tensor) -> int:

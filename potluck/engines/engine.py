@@ -29,6 +29,11 @@ class Orders:
     states: Mapping[str, SiteState]
     broadcast: Callable[[Site], Broadcast]
 
+    @property
+    def draws_for_itself(self) -> bool:
+        """Whether layers of the model take random numbers from a stream that all sites share."""
+        return self.network.draws(self.cohort[0].inputs.shape[1:])
+
     def made_ready(self, site: Site) -> tuple[Ready | None, SiteState]:
         """A site at the start of its steps (None: it sits out), and its state."""
         own = self.network.narrowed(len(site.view.own().space))

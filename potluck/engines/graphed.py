@@ -17,12 +17,11 @@ from torch import Tensor
 from potluck.engines.compiled import compiled
 from potluck.engines.engine import Finished, Orders
 from potluck.engines.program import Prepare, Program, Programs, Room, Run, alike, as_it_is
-from potluck.engines.site_round import Moving, Ready, finish
-from potluck.engines.stacked import dropout_seed, groups
+from potluck.engines.site_round import Moving, Ready, finish, layers_seeded
+from potluck.engines.stacked import groups
 from potluck.engines.trees import leaves
 from potluck.federation import Site
 from potluck.messages import SiteState
-from potluck.streams import seeded
 
 Precision = Literal["float32", "tf32", "bfloat16"]
 
@@ -62,7 +61,7 @@ class Graphed:
     def run(self, orders: Orders) -> Iterator[Finished]:
         """Train the cohort, wave by wave, the largest sites first."""
         # Graphs share one random stream: layers that draw for themselves take turns.
-        workers = 1 if orders.network.stochastic else self.streams
+        workers = 1 if orders.draws_for_itself else self.streams
         if self.group == 1:  # convolutions of stacked sites are grouped, which gain nothing
             orders = replace(orders, network=orders.network.channels_last)
         with _matrix_precision(self.precision):
@@ -139,7 +138,7 @@ class _Worker(Program):
         there, from being written too early.
         """
         self.stream.wait_stream(torch.cuda.current_stream())
-        with torch.cuda.stream(self.stream), seeded(dropout_seed(group), self.stream.device):
+        with torch.cuda.stream(self.stream), layers_seeded(group):
             results = self.train(group)
         return _Launched(group, (), results, self.stream.record_event())
 

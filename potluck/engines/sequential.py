@@ -5,6 +5,7 @@ from dataclasses import dataclass
 
 from potluck.engines.engine import Finished, Orders
 from potluck.engines.site_round import train_ready
+from potluck.federation import Site
 
 
 @dataclass(frozen=True)
@@ -18,9 +19,14 @@ class Sequential:
 
     def run(self, orders: Orders) -> Iterator[Finished]:
         """Train the cohort in order."""
-        for site in orders.cohort:
-            ready, state = orders.made_ready(site)
-            update = None
-            if ready is not None:
-                update, state = train_ready(ready)
-            yield Finished(site, update, state)
+        return train_in_turn(orders, orders.cohort)
+
+
+def train_in_turn(orders: Orders, sites: Sequence[Site]) -> Iterator[Finished]:
+    """Train some sites of a cohort, one after another."""
+    for site in sites:
+        ready, state = orders.made_ready(site)
+        update = None
+        if ready is not None:
+            update, state = train_ready(ready)
+        yield Finished(site, update, state)

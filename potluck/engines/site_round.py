@@ -4,6 +4,8 @@
 sites use the same parts and take the steps of many sites at once with the same `step`.
 """
 
+from collections.abc import Sequence
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 
 import torch
@@ -32,6 +34,9 @@ from potluck.methods import (
 )
 from potluck.models.network import Layout, Network
 from potluck.streams import derive, seeded, stream
+
+_DROPOUT = "dropout"
+"""Under which name a step's seed for dropout is among its draws."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -114,12 +119,21 @@ def train_ready(ready: Ready) -> tuple[Update, SiteState]:
     """Take a site's steps one after another, and report."""
     moving, losses = ready.moving, []
     fixed = ready.fixed
-    seed = derive(fixed.recipe.seed, fixed.broadcast.round, ready.site.name, "dropout")
-    with seeded(seed, ready.site.inputs.device):
+    with layers_seeded([ready]):
         for batch in ready.batches:
             moving, loss = step(fixed, moving, batch, autograd)
             losses.append(loss)
     return finish(ready, moving, torch.stack(losses).sum())
+
+
+def layers_seeded(together: Sequence[Ready]) -> AbstractContextManager[None]:
+    """A stream for layers that draw for themselves, where the model of these sites has any."""
+    fixed, moving = together[0].fixed, together[0].moving
+    if not fixed.network.draws(fixed.data.inputs.shape[1:]):
+        return nullcontext()
+    names = "\n".join(ready.site.name for ready in together)
+    seed = derive(fixed.recipe.seed, fixed.broadcast.round, names, "layers")
+    return seeded(seed, moving.vector.device)
 
 
 def make_ready(
@@ -155,6 +169,9 @@ def make_ready(
         return None, state
     indices = method.batches(local, data, plan, stream(recipe.seed, *address, "batches"))
     draws = method.draw(data, plan, indices, stream(recipe.seed, *address, "draws"))
+    if network.drops:
+        seeds = _seeds(len(indices), stream(recipe.seed, *address, "dropout")).to(vector.device)
+        draws = [{**drawn, _DROPOUT: seed} for drawn, seed in zip(draws, seeds, strict=True)]
     fixed = Fixed(network, recipe, data, plan, broadcast, state.federated, personal)
     optimiser = state.optimiser or local.optimiser.start(vector)
     gradients = {"sum": torch.zeros_like(vector)} if federated.needs_gradients else {}
@@ -184,7 +201,7 @@ def step(
     local, size = recipe.local, len(fixed.network.layout)
 
     def bind(loss: Loss, vector: Tensor, buffers: Tensors) -> tuple[Tensor, Tensors]:
-        model = local_model(fixed, vector, buffers)
+        model = local_model(fixed, vector, buffers, batch.draws.get(_DROPOUT))
         return loss(Step(model, fixed.data, broadcast.shared, moving.method, fixed.plan, batch))
 
     objective = Objective(recipe.method.loss, bind)
@@ -249,14 +266,17 @@ def finish(ready: Ready, moving: Moving, losses: Tensor) -> tuple[Update, SiteSt
     )
 
 
-def local_model(fixed: Fixed, vector: Tensor, buffers: Tensors) -> LocalModel:
-    """The model at some point of a site's steps."""
+def local_model(
+    fixed: Fixed, vector: Tensor, buffers: Tensors, seed: Tensor | None = None
+) -> LocalModel:
+    """The model at some point of a site's steps; in a step, with its seed for dropout."""
     size = len(fixed.network.layout)
     received = (fixed.broadcast.theta, fixed.broadcast.buffers)
     theta, personal = vector, {}
     if fixed.personal.names:  # a slice, even of everything, costs its gradient two passes
         theta, personal = vector[:size], fixed.personal.unflatten(vector[size:])
-    return LocalModel(fixed.network, theta, buffers, received, personal, fixed.broadcast.round)
+    number = fixed.broadcast.round
+    return LocalModel(fixed.network, theta, buffers, received, personal, number, seed)
 
 
 def autograd(objective: Objective, vector: Tensor, buffers: Tensors) -> Gradient:
@@ -328,6 +348,11 @@ def check_finite(update: Update, norm: Tensor, round_number: int) -> None:
                 "finite numbers: training diverged. Lower local.lr or set local.clip; the last "
                 "checkpoint is unharmed."
             )
+
+
+def _seeds(steps: int, generator: torch.Generator) -> Tensor:
+    """(steps,) int32, for dropout."""
+    return torch.randint(2**31 - 1, (steps,), generator=generator, dtype=torch.int32)
 
 
 def _cut(vector: Tensor, entries: Tensor | None) -> Tensor:

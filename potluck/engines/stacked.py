@@ -2,9 +2,8 @@
 
 Sites whose steps have the same shape are stacked: their vectors become one (S, P) matrix, and a
 step of all of them one call (see `program.py`), which may be compiled. Sites of similar size
-train together, so that few wait for the longest. Results agree with `sequential` to rounding,
-but for layers that draw for themselves (dropout), whose random streams are another, equally
-fixed one.
+train together, so that few wait for the longest. Results agree with `sequential` to rounding.
+Only layers other than dropout that draw for themselves have another, equally fixed stream.
 """
 
 from collections.abc import Iterator, Sequence
@@ -14,9 +13,8 @@ from potluck.engines.compiled import compiled
 from potluck.engines.engine import Finished, Orders
 from potluck.engines.parts import PartedProgram
 from potluck.engines.program import Program, Programs, alike, as_it_is
-from potluck.engines.site_round import Ready, finish
+from potluck.engines.site_round import finish, layers_seeded
 from potluck.federation import Site
-from potluck.streams import derive, seeded
 
 
 @dataclass
@@ -44,16 +42,23 @@ class Stacked:
     def run(self, orders: Orders) -> Iterator[Finished]:
         """Train the cohort, group by group, the largest sites first."""
         for sites in groups(orders.cohort, self.group):
-            prepared = [orders.made_ready(site) for site in sites]
-            finished: dict[str, Finished] = {}
-            kinds = alike([ready for ready, _ in prepared if ready is not None])
-            for kind, bucket in kinds.items():
-                with seeded(dropout_seed(bucket), bucket[0].moving.vector.device):
-                    results = self._programs.of(kind, bucket).train(bucket)
-                for ready, (moved, losses) in zip(bucket, results, strict=True):
-                    finished[ready.site.name] = Finished(ready.site, *finish(ready, moved, losses))
-            for site, (_, state) in zip(sites, prepared, strict=True):
-                yield finished.get(site.name, Finished(site, None, state))
+            yield from train_together(orders, sites, self._programs)
+
+
+def train_together(
+    orders: Orders, sites: Sequence[Site], programs: Programs[Program]
+) -> Iterator[Finished]:
+    """Train some sites of a cohort at once, those whose steps have the same shape stacked."""
+    prepared = [orders.made_ready(site) for site in sites]
+    finished: dict[str, Finished] = {}
+    kinds = alike([ready for ready, _ in prepared if ready is not None])
+    for kind, bucket in kinds.items():
+        with layers_seeded(bucket):
+            results = programs.of(kind, bucket).train(bucket)
+        for ready, (moved, losses) in zip(bucket, results, strict=True):
+            finished[ready.site.name] = Finished(ready.site, *finish(ready, moved, losses))
+    for site, (_, state) in zip(sites, prepared, strict=True):
+        yield finished.get(site.name, Finished(site, None, state))
 
 
 def groups(cohort: Sequence[Site], most: int) -> list[list[Site]]:
@@ -62,10 +67,3 @@ def groups(cohort: Sequence[Site], most: int) -> list[list[Site]]:
     count = -(-len(ordered) // most)
     each = -(-len(ordered) // count)
     return [ordered[first : first + each] for first in range(0, len(ordered), each)]
-
-
-def dropout_seed(bucket: Sequence[Ready]) -> int:
-    """For layers that draw for themselves."""
-    fixed = bucket[0].fixed
-    names = "\n".join(ready.site.name for ready in bucket)
-    return derive(fixed.recipe.seed, fixed.broadcast.round, names, "dropout")

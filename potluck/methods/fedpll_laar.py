@@ -208,11 +208,12 @@ class FedPLLLAAR(Augmented):
         return {"gradient": total / len(plan.pool)}
 
     def server_start(self, network: Network, federation: Federation) -> Tensors:
-        """No global gradient yet. Alignment refuses dropout, which would differ at the probe."""
-        if self.align and network.stochastic:
+        """No global gradient yet. Alignment refuses noise that would differ at the probe."""
+        if self.align and network.draws(federation.sites[0].inputs.shape[1:]):
             raise PotluckError(
-                "the model has dropout, whose noise would drown the difference of gradients that "
-                "alignment needs; set model.dropout = 0 or method.align = 0."
+                "layers of the model draw random numbers for themselves, whose noise would drown "
+                "the difference of gradients that alignment needs; use other layers (nn.Dropout is "
+                "no such layer), or set method.align = 0."
             )
         return {}
 

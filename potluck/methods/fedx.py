@@ -99,7 +99,7 @@ class FedX(Method):
         view = seen(self.augment, site.inputs[batch.index], batch.draws, "view")
         anchors = seen("none", site.inputs[batch.draws["anchors"]], {}, "plain")
         inputs = torch.cat([plain, view, anchors])
-        features = model.network.features(model.theta, model.buffers, inputs)
+        features = model.features(inputs)
         with torch.no_grad():
             received = model.network.inferred_features(*model.received, inputs)
             heads = {name: head.detach() for name, head in model.personal.items()}

@@ -31,11 +31,11 @@ def first_head(site: SiteData, network: Network) -> Tensors:
 
 def with_head(model: LocalModel, head: Tensors, inputs: Tensor) -> Tensor:
     """(B, ...) → (B, Z) logits in training mode with another head on the model's encoder."""
-    features = model.network.features(model.theta, model.buffers, inputs)
+    features = model.features(inputs)
     return linear(features, head["head.weight"], head.get("head.bias"))
 
 
 def scores_at_rest(model: LocalModel, inputs: Tensor) -> Tensor:
     """(B, ...) → (B, K) logits in training mode, with gradients for the encoder alone."""
-    features = model.network.features(model.theta, model.buffers, inputs)
+    features = model.features(inputs)
     return model.network.scores(model.theta.detach(), features)

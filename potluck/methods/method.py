@@ -22,8 +22,9 @@ changed. Parameters that a site trains but never sends are `personal`.
 """
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
+from itertools import count
 
 import torch
 from torch import Tensor
@@ -147,6 +148,7 @@ class LocalModel:
       received: the parameters and buffers as the server sent them.
       personal: the site's own trained tensors (`Method.personal`).
       round:    the round's number, from 0; for `plan`.
+      seed:     () int32, for dropout in a step; each pass of its loss drops others.
     """
 
     network: Network
@@ -155,14 +157,27 @@ class LocalModel:
     received: tuple[Tensor, Tensors]
     personal: Tensors = field(default_factory=dict)
     round: int = 0
+    seed: Tensor | None = None
+    _passes: Iterator[int] = field(default_factory=count, init=False, repr=False)
 
     def __call__(self, inputs: Tensor) -> Tensor:
         """(B, ...) → (B, K) logits in training mode."""
-        return self.network.train(self.theta, self.buffers, inputs)
+        return self.network.train(self.theta, self.buffers, inputs, self._next_seed())
+
+    def features(self, inputs: Tensor) -> Tensor:
+        """(B, ...) → (B, F) what the encoder gives to the head in training mode."""
+        return self.network.features(self.theta, self.buffers, inputs, self._next_seed())
 
     def reference(self, inputs: Tensor) -> Tensor:
         """(B, ...) → (B, K) logits of the received model in evaluation mode, no gradient."""
         return infer_batched(self.network, *self.received, inputs)
+
+    def _next_seed(self) -> Tensor | None:
+        return None if self.seed is None else self.seed + _PASS * next(self._passes)
+
+
+_PASS = 1 << 16
+"""How far apart the seeds of a step's passes are: layers use the ones between."""
 
 
 @dataclass(frozen=True, eq=False)

@@ -103,7 +103,7 @@ class RoFL(Augmented):
     def loss(self, step: Step) -> tuple[Tensor, Tensors]:
         """Cross-entropy of small losses, distance to centroids, entropy."""
         model, plan, shared = step.model, step.plan, step.shared
-        features = model.network.features(model.theta, model.buffers, self.inputs(step))
+        features = model.features(self.inputs(step))
         logits = model.network.scores(model.theta, features)
         labels = plan.tensors["labels"][step.batch.index]
         errors = cross_entropy(logits, labels, reduction="none")

@@ -14,10 +14,10 @@ import torch
 from torch import Tensor, nn
 from torch.func import functional_call
 from torch.nn.functional import linear
-from torch.nn.modules.dropout import _DropoutNd
 
 from potluck.errors import PotluckError
 from potluck.models._classifier import batch_norm_layers
+from potluck.models.dropout import with_seeded_dropout
 
 HEAD = ("head.weight", "head.bias")
 
@@ -118,12 +118,14 @@ class Network:
         )
         self._training = copy.deepcopy(classifier).train()
         self._inference = copy.deepcopy(classifier).eval()
+        self._dropout = with_seeded_dropout(self._training)
         self._narrowed: dict[int, Network] = {}
         self._format = torch.contiguous_format
+        self._draws: bool | None = None
 
     def initial(self) -> tuple[Tensor, dict[str, Tensor]]:
         """The model's own parameters (P,) and buffers."""
-        module = self._training
+        module = self._inference
         theta = self.layout.flatten(dict(module.named_parameters()))
         return theta, {name: value.clone() for name, value in module.named_buffers()}
 
@@ -137,11 +139,17 @@ class Network:
             other.layout = self.layout.narrowed(classes)
             other._training = _with_blank_head(self._training, classes)
             other._inference = _with_blank_head(self._inference, classes)
-            other._narrowed = {}
-            for made_of_this in ("measuring_module", "channels_last"):
-                other.__dict__.pop(made_of_this, None)
+            other._forget_copies()
             self._narrowed[classes] = other
         return self._narrowed[classes]
+
+    def twin(self) -> "Network":
+        """A copy for another thread: a forward pass changes a module for as long as it takes."""
+        other = copy.copy(self)
+        other._training = copy.deepcopy(self._training)
+        other._inference = copy.deepcopy(self._inference)
+        other._forget_copies()
+        return other
 
     @cached_property
     def channels_last(self) -> "Network":
@@ -151,10 +159,51 @@ class Network:
         other._format = torch.channels_last
         return other
 
-    def train(self, theta: Tensor, buffers: Mapping[str, Tensor], inputs: Tensor) -> Tensor:
-        """(B, K) logits in training mode; batch-norm statistics in `buffers` move in place."""
+    def _forget_copies(self) -> None:
+        """Those that were made of the modules of another network, which this one began as."""
+        self._narrowed = {}
+        for made_of_these in ("measuring_module", "channels_last"):
+            self.__dict__.pop(made_of_these, None)
+
+    @property
+    def drops(self) -> bool:
+        """Whether training drops entries by a seed."""
+        return bool(self._dropout)
+
+    def draws(self, shape: torch.Size) -> bool:
+        """Whether training takes random numbers from PyTorch's own stream, which all share.
+
+        Layers of dropout do not, but others may; a pass tells.
+
+        Args:
+          shape: of a sample.
+        """
+        if self._draws is None:
+            theta, buffers = self.initial()
+            two, seed = theta.new_zeros(2, *shape), torch.zeros((), dtype=torch.int32)
+            with torch.random.fork_rng(devices=[]), torch.no_grad():
+                before = torch.get_rng_state()
+                self.train(theta, buffers, two, seed)
+                self._draws = not torch.equal(before, torch.get_rng_state())
+        return self._draws
+
+    def train(
+        self,
+        theta: Tensor,
+        buffers: Mapping[str, Tensor],
+        inputs: Tensor,
+        seed: Tensor | None = None,
+    ) -> Tensor:
+        """(B, K) logits in training mode; batch-norm statistics in `buffers` move in place.
+
+        Args:
+          theta:   (P,) parameters.
+          buffers: the model's buffers.
+          inputs:  (B, ...) samples.
+          seed:    () int32, for dropout.
+        """
         try:
-            return self._call(self._training, theta, buffers, inputs)
+            return self._call(self._training, theta, {**buffers, **self._seeds(seed)}, inputs)
         except ValueError as error:
             if "more than 1 value per channel" not in str(error):
                 raise
@@ -171,9 +220,15 @@ class Network:
         """(B, K) logits in evaluation mode, but with batch norm by the batch's own statistics."""
         return self._call(self.measuring_module, theta, buffers, inputs)
 
-    def features(self, theta: Tensor, buffers: Mapping[str, Tensor], inputs: Tensor) -> Tensor:
-        """(B, F) what the encoder gives to the head in training mode; buffers move in place."""
-        return self._encode(self._training, theta, buffers, inputs)
+    def features(
+        self,
+        theta: Tensor,
+        buffers: Mapping[str, Tensor],
+        inputs: Tensor,
+        seed: Tensor | None = None,
+    ) -> Tensor:
+        """(B, F) what the encoder gives to the head in training mode; see `train`."""
+        return self._encode(self._training, theta, {**buffers, **self._seeds(seed)}, inputs)
 
     def inferred_features(
         self, theta: Tensor, buffers: Mapping[str, Tensor], inputs: Tensor
@@ -194,12 +249,6 @@ class Network:
             layer.train()
         return module
 
-    @cached_property
-    def stochastic(self) -> bool:
-        """Whether some layer draws random numbers itself."""
-        layers = self._training.modules()
-        return any(isinstance(layer, _DropoutNd) and layer.p > 0 for layer in layers)
-
     def module(self, theta: Tensor, buffers: Mapping[str, Tensor]) -> nn.Module:
         """An ordinary module in evaluation mode that holds these parameters and buffers."""
         module = copy.deepcopy(self._inference)
@@ -210,6 +259,14 @@ class Network:
             for name, value in {**self.layout.unflatten(theta), **buffers}.items():
                 own[name].copy_(value)
         return module
+
+    def _seeds(self, seed: Tensor | None) -> dict[str, Tensor]:
+        """What each layer of dropout hashes, under the name of its buffer."""
+        if not self._dropout:
+            return {}
+        if seed is None:
+            raise ValueError("the model has dropout: a training pass needs a seed")
+        return {f"{name}.seed": seed + number for number, name in enumerate(self._dropout)}
 
     def _call(
         self, module: nn.Module, theta: Tensor, buffers: Mapping[str, Tensor], inputs: Tensor

@@ -2,13 +2,14 @@
 
 import pytest
 import torch
+from torch import nn
 from torch.utils.flop_counter import FlopCounterMode
 
 import potluck as pl
-from potluck.engines import Auto, Sequential, Stacked, run, start
+from potluck.engines import Auto, Sequential, Stacked, Threaded, run, start
 from potluck.engines.auto import choose_engine, operations
 from potluck.engines.engine import Orders
-from potluck.models import build
+from potluck.models import as_classifier, build
 from potluck.models.network import Network
 
 SPACE = pl.LabelSpace.numbered(3)
@@ -29,30 +30,54 @@ def federation(sites, samples=12):
     )
 
 
-def chosen(model, sites, rounds):
+class Noise(nn.Sequential):
+    """A model with a layer that draws for itself."""
+
+    def __init__(self):
+        super().__init__(nn.Flatten(), nn.RReLU(), nn.Linear(64, 3))
+
+
+def chosen(model, sites, rounds, cores):
     recipe = pl.Recipe(rounds=rounds, local=pl.LocalTraining(batch_size=4))
-    network = Network(build(model, (1, 8, 8), 3))
+    made = build(model, (1, 8, 8), 3) if isinstance(model, str) else as_classifier(model)
     people = federation(sites)
-    return choose_engine(Orders(network, recipe, people.sites, {}, lambda site: None))
+    before = torch.get_num_threads()
+    torch.set_num_threads(cores)
+    try:
+        return choose_engine(Orders(Network(made), recipe, people.sites, {}, lambda site: None))
+    finally:
+        torch.set_num_threads(before)
 
 
 @pytest.mark.parametrize(
     ("model", "sites", "rounds", "engine", "reason"),
     [
         ("mlp", 1, 10**6, Sequential(), "one site at a time"),
-        ("mlp", 5, 10, Sequential(), "too short for compiling"),
+        ("mlp", 5, 10, Threaded(), "each core trains its own sites; the run is too short"),
         ("mlp", 5, 10**5, Stacked(compile=True), "saves about"),
-        ("lenet", 5, 2, Sequential(), "too short for compiling"),
-        ("lenet", 5, 10**4, Stacked(compile=True), "saves about"),
+        ("lenet", 5, 2, Threaded(), "each core trains its own sites; the run is too short"),
+        ("lenet", 5, 10**5, Threaded(compile=True), "its own sites; compiling takes about"),
+        (Noise(), 5, 10, Sequential(), "too short for compiling"),
+        (Noise(), 5, 10**5, Stacked(compile=True), "saves about"),
     ],
 )
 def test_the_choice_on_a_cpu_weighs_compiling_against_the_length_of_the_run(
     model, sites, rounds, engine, reason
 ):
-    found, why = chosen(model, sites, rounds)
+    found, why = chosen(model, sites, rounds, cores=2)
     assert type(found) is type(engine)
     assert getattr(found, "compile", None) == getattr(engine, "compile", None)
     assert reason in why
+
+
+@pytest.mark.parametrize(
+    ("model", "rounds", "engine"),
+    [("lenet", 2, Sequential()), ("mlp", 10**5, Stacked()), ("lenet", 10**5, Threaded())],
+)
+def test_one_core_is_not_shared(model, rounds, engine):
+    found, why = chosen(model, 5, rounds, cores=1)
+    assert type(found) is type(engine)
+    assert "each core" not in why
 
 
 @pytest.mark.parametrize("model", ["linear", "mlp", "lenet", "resnet18", "mobilenet_v2"])

@@ -87,13 +87,19 @@ def network(kind):
     generator = torch.Generator().manual_seed(0)
     if kind == "mlp":
         return Network(build("mlp", (1, 8, 8), 10, generator=generator, hidden=(8,)).double())
-    classifier = build("linear", (1, 8, 8), 10, generator=generator)
+    return with_body(nn.Conv2d(1, 4, 3), nn.BatchNorm2d(4), nn.ReLU(), nn.AvgPool2d(2))
+
+
+def with_body(*layers):
+    """A network with some layers of its own."""
     with torch.random.fork_rng():
         torch.manual_seed(0)
-        body = nn.Sequential(
-            nn.Conv2d(1, 4, 3), nn.BatchNorm2d(4), nn.ReLU(), nn.AvgPool2d(2), nn.Flatten()
-        )
-        head = nn.Linear(36, 10)
+        body = nn.Sequential(*layers, nn.Flatten())
+        for layer in body:
+            if hasattr(layer, "reset_parameters"):
+                layer.reset_parameters()
+        head = nn.Linear(body(torch.zeros(2, 1, 8, 8)).shape[1], 10)
+    classifier = build("linear", (1, 8, 8), 10)
     classifier.encoder.body = body
     classifier.head = head
     return Network(classifier.double())
@@ -175,9 +181,23 @@ def test_static_batch_norm_agrees(federation):
     assert_agree(recipe, federation, network("convolutional"))
 
 
-def test_dropout_is_repeatable(federation):
-    model = Network(build("mlp", (1, 8, 8), 10, hidden=(8,), dropout=0.5))
-    recipe = pl.Recipe(rounds=2)
+def test_dropout_agrees(federation):
+    method = pl.methods.Potluck(tau=0.0)  # with two passes in a step
+    recipe = pl.Recipe(rounds=2, method=method, local=pl.LocalTraining(batch_size=8))
+    dropping = with_body(nn.Conv2d(1, 4, 3), nn.Dropout(0.5))
+    assert_agree(recipe, federation, dropping)
+    assert_agree(recipe, federation, dropping, stacked(in_pieces, make=PartedProgram))
+
+
+class Noise(nn.Module):
+    """A layer that draws for itself."""
+
+    def forward(self, inputs):
+        return inputs + torch.randn_like(inputs)
+
+
+def test_layers_that_draw_for_themselves_are_repeatable(federation):
+    recipe, model = pl.Recipe(rounds=2), with_body(nn.Conv2d(1, 4, 3), Noise())
     first, _ = trained(Stacked(), model, recipe, federation)
     second, _ = trained(Stacked(), model, recipe, federation)
     assert torch.equal(first.theta, second.theta)

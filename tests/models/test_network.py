@@ -136,13 +136,60 @@ def test_training_equals_the_module_in_training_mode_and_moves_the_statistics_in
     assert buffers["encoder.1.num_batches_tracked"] == 1
 
 
-def test_training_drops_out_and_inference_does_not():
+def test_training_drops_out_by_the_seed_and_inference_does_not():
     network = Network(normed(dropout=0.5))
     theta, buffers = network.initial()
-    first, second = (network.train(theta, dict(buffers), batch()) for _ in range(2))
-    assert not torch.equal(first, second)
+    first, again, other = (
+        network.train(theta, copies(buffers), batch(), torch.tensor(seed, dtype=torch.int32))
+        for seed in (1, 1, 2)
+    )
+    assert torch.equal(first, again)
+    assert not torch.equal(first, other)
     first, second = (network.infer(theta, buffers, batch()) for _ in range(2))
     assert torch.equal(first, second)
+
+
+def test_training_with_dropout_needs_a_seed():
+    network = Network(normed(dropout=0.5))
+    assert network.drops
+    with pytest.raises(ValueError, match="a training pass needs a seed"):
+        network.train(*network.initial(), batch())
+
+
+def test_a_seed_is_no_part_of_the_model():
+    network = Network(normed(dropout=0.5))
+    _, buffers = network.initial()
+    assert buffers.keys() == dict(normed(dropout=0.5).named_buffers()).keys()
+
+
+@pytest.mark.parametrize(
+    ("layer", "draws"),
+    [(nn.ReLU(), False), (nn.Dropout(0.5), False), (nn.RReLU(), True), (nn.AlphaDropout(), True)],
+)
+def test_it_is_known_whether_layers_draw_for_themselves(layer, draws):
+    network = Network(Classifier(nn.Sequential(nn.Linear(4, 5), layer), nn.Linear(5, 3)))
+    before = torch.get_rng_state()
+    assert network.draws(torch.Size((4,))) == draws
+    assert network.twin().draws(torch.Size((4,))) == draws
+    assert torch.equal(before, torch.get_rng_state())
+
+
+def test_a_twin_computes_the_same_with_modules_of_its_own():
+    network = Network(normed(dropout=0.5)).channels_last
+    network.narrowed(2)
+    twin, (theta, buffers) = network.twin(), network.initial()
+    seed = torch.tensor(3, dtype=torch.int32)
+    for one, other in ((network, twin), (network.narrowed(2), twin.narrowed(2))):
+        assert one._training is not other._training
+        assert one._inference.encoder is not other._inference.encoder
+        part = theta if one is network else theta[network.layout.entries(torch.tensor([0, 1]))]
+        found, expected = (n.train(part, copies(buffers), batch(), seed) for n in (other, one))
+        assert torch.equal(found, expected)
+    assert twin._format is torch.channels_last
+
+
+def copies(tensors):
+    return {name: value.clone() for name, value in tensors.items()}
 
 
 def test_measuring_normalises_by_the_batch_but_does_not_drop_out():

@@ -1,0 +1,144 @@
+"""`threaded`: each core trains its own sites.
+
+Small batches give two cores little to share: the parts of a layer are done before the second core
+has begun. So each of some threads trains sites by itself, on one core, with a copy of the network:
+one after another as `sequential` does, or a few stacked and compiled as `stacked` does. PyTorch
+lets other threads go on while it computes. Sites go to threads in turn, by their order alone, so
+that results do not depend on which thread is quicker.
+
+Dropout is no hindrance, since a step brings its seed. Layers that draw for themselves share one
+stream, which threads would race for: such models are trained on one thread.
+"""
+
+import threading
+from collections import deque
+from collections.abc import Iterator, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import contextmanager
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+import torch
+
+from potluck.engines.compiled import compiled
+from potluck.engines.engine import Finished, Orders
+from potluck.engines.parts import PartedProgram
+from potluck.engines.program import Program, Programs, Run
+from potluck.engines.sequential import train_in_turn
+from potluck.engines.stacked import groups, train_together
+from potluck.engines.trees import leaves
+from potluck.errors import PotluckError
+from potluck.federation import Site
+from potluck.models.network import Network
+
+AHEAD = 2
+"""Groups that each thread is given before the results of the first are taken."""
+
+
+@dataclass
+class Threaded:
+    """A thread for each core.
+
+    Args:
+      threads: how many; None for as many as PyTorch would use (`run.threads`). No more than sites
+               take part in a round; they share the cores that PyTorch would use.
+      group:   sites that a thread trains at once; more than one pays for small models.
+      compile: compile the step: some seconds at the start, quicker rounds afterwards.
+    """
+
+    threads: int | None = None
+    group: int = 1
+    compile: bool = False
+    remarks: list[str] = field(default_factory=list, init=False, repr=False)
+    _crew: list["_Worker"] = field(default_factory=list, init=False, repr=False)
+    _compiled: dict[Any, Run] = field(default_factory=dict, init=False, repr=False)
+    _compiling: threading.Lock = field(default_factory=threading.Lock, init=False, repr=False)
+
+    def __post_init__(self) -> None:
+        if self.threads is not None and self.threads < 1:
+            raise PotluckError(f"engine threaded: threads is {self.threads}; at least 1 is needed.")
+        if self.group > 1 and not self.compile:
+            raise PotluckError(
+                f"engine threaded: group is {self.group}, but only compiled steps take several "
+                'sites at once; set compile = true, or use the engine "stacked".'
+            )
+
+    def run(self, orders: Orders) -> Iterator[Finished]:
+        """Train the cohort, group by group, the largest sites first."""
+        crew = self._workers(orders)
+        waiting: deque[Future[list[Finished]]] = deque()
+        with one_core():
+            try:
+                for number, sites in enumerate(groups(orders.cohort, self.group)):
+                    if len(waiting) == AHEAD * len(crew):
+                        yield from waiting.popleft().result()
+                    waiting.append(crew[number % len(crew)].start(orders, sites))
+                while waiting:
+                    yield from waiting.popleft().result()
+            finally:
+                for future in waiting:
+                    future.cancel()
+
+    def _workers(self, orders: Orders) -> list["_Worker"]:
+        """The threads, made in the first round."""
+        if not self._crew:
+            cores = torch.get_num_threads()
+            count = min(self.threads or cores, len(orders.cohort))
+            if count > 1 and orders.draws_for_itself:
+                count = 1
+                self.remarks.append(
+                    "engine threaded: layers of the model draw random numbers for themselves, so "
+                    "that it is trained on one thread."
+                )
+            share = max(cores // count, 1)
+            self._crew = [self._worker(orders.network, share) for _ in range(count)]
+        return self._crew
+
+    def _worker(self, network: Network, cores: int) -> "_Worker":
+        programs = Programs[Program](PartedProgram, self._prepare) if self.compile else None
+        if programs is not None:
+            programs.remarks = self.remarks
+        return _Worker(network.twin(), programs, cores)
+
+    def _prepare(self, program: Program) -> Run:
+        """Compile, once for all threads with memory of the same shapes, one after another."""
+        shapes = tuple((value.shape, value.dtype) for value in leaves(program.memory))
+        key = (program.sample.recipe, program.length, shapes)
+        with self._compiling:
+            if key not in self._compiled:
+                self._compiled[key] = compiled(program)
+            return self._compiled[key]
+
+
+class _Worker:
+    """A thread that trains.
+
+    Args:
+      network:  its own copy.
+      programs: compiled steps; None to take steps as they are.
+      cores:    how many it uses.
+    """
+
+    def __init__(self, network: Network, programs: Programs[Program] | None, cores: int) -> None:
+        self._network, self._programs = network, programs
+        self._thread = ThreadPoolExecutor(1, initializer=torch.set_num_threads, initargs=(cores,))
+
+    def start(self, orders: Orders, sites: Sequence[Site]) -> Future[list[Finished]]:
+        """Train some sites after those that were started before."""
+        return self._thread.submit(self._train, replace(orders, network=self._network), sites)
+
+    def _train(self, orders: Orders, sites: Sequence[Site]) -> list[Finished]:
+        if self._programs is None:
+            return list(train_in_turn(orders, sites))
+        return list(train_together(orders, sites, self._programs))
+
+
+@contextmanager
+def one_core() -> Iterator[None]:
+    """What this thread does takes one core; threads that start meanwhile find the same."""
+    before = torch.get_num_threads()
+    torch.set_num_threads(1)
+    try:
+        yield
+    finally:
+        torch.set_num_threads(before)
