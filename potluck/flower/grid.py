@@ -1,7 +1,11 @@
-"""Flower's grid, asking for replies more often.
+"""Flower's grid, asking for replies more often, and not giving up on sites that come back.
 
 `send_and_receive` of Flower 1.41 looks for replies every three seconds. This one sends and receives
 through the same public methods, and looks several times a second.
+
+Asked about a site that is not connected, Flower answers for it that it is gone, and forgets the
+message. But a site whose machine was restarted is gone for some seconds only, and then takes the
+message that waits for it. So nobody is asked about it until it is back, or was away for too long.
 """
 
 import time
@@ -14,6 +18,9 @@ from flwr.supercore.run import Run
 
 INTERVAL = 0.2
 """Seconds between two looks."""
+
+BACK = 30.0
+"""Seconds that a site has to come back before its message is given up."""
 
 
 class PromptGrid(Grid):
@@ -33,15 +40,27 @@ class PromptGrid(Grid):
         sent = list(messages)
         if not sent:  # Flower's own refuses an empty list
             return []
-        waiting = {message_id for message_id in self.push_messages(sent) if message_id}
-        end = None if timeout is None else time.monotonic() + timeout
+        stored = set(self.push_messages(sent))
+        facts = [message.metadata for message in sent if message.metadata.message_id in stored]
+        waiting = {fact.message_id: fact.dst_node_id for fact in facts}
+        now = time.monotonic()
+        end = float("inf") if timeout is None else now + timeout
         replies: list[Message] = []
-        while waiting and (end is None or time.monotonic() < end):
-            for reply in self.pull_messages(list(waiting)):
-                waiting.discard(reply.metadata.reply_to_message_id)
+        away: dict[int, float] = {}  # node → since when it is not connected
+        while waiting and now < end:
+            here = set(self.get_node_ids())
+            away = {node: away.get(node, now) for node in waiting.values() if node not in here}
+            asked = [
+                message
+                for message, node in waiting.items()
+                if node not in away or now - away[node] > BACK
+            ]
+            for reply in self.pull_messages(asked) if asked else ():
+                waiting.pop(reply.metadata.reply_to_message_id, None)
                 replies.append(reply)
             if waiting:
                 time.sleep(INTERVAL)
+            now = time.monotonic()
         return replies
 
     def set_run(self, run: Run) -> None:
