@@ -78,6 +78,8 @@ class Size:
       model:     its name.
       strong:    the strong view of methods that want one.
       weak:      their weak view.
+      mixed:     how many times as many samples sites of mixed federations have as those of digits.
+      how:       how mixed federations are trained, a key of `LOCAL`.
     """
 
     train: int
@@ -89,6 +91,8 @@ class Size:
     model: str = "mlp"
     strong: str = "none"
     weak: str = "none"
+    mixed: int = 1
+    how: str = "mixed"
 
 
 SIZES = {
@@ -98,6 +102,9 @@ SIZES = {
     "cardiotocography": Size(1700, 426, 3, 300, 1200, "tabular"),
     "mnist": Size(20000, 10000, 1, 4000, 10000, "mnist", "cnn", strong="rotate"),
     "cifar10": Size(45000, 10000, 25, 10000, 30000, "cifar10", "resnet18", "randaugment", "weak"),
+    "cifar10-small": Size(
+        6000, 2000, 25, 1000, 3000, "cifar10", "cnn", strong="rotate", mixed=4, how="mixed-cnn"
+    ),
     "cifar100": Size(45000, 10000, 25, 10000, 30000, "cifar100", "resnet18", "randaugment", "weak"),
 }
 
@@ -105,7 +112,8 @@ SIZES = {
 @cache
 def whole(name: str, folder: str) -> Split:
     """A data set as it is on disk."""
-    return read_dataset(name, None if name == "digits" else Path(folder) / SIZES[name].folder)
+    kept = None if name == "digits" else Path(folder) / SIZES[name].folder
+    return read_dataset(name.removesuffix("-small"), kept)
 
 
 @dataclass(frozen=True, eq=False)
@@ -294,10 +302,11 @@ class Declared:
 
 def seven(data: Data, wrong: Declared = Declared()) -> dict[str, pl.Site]:  # noqa: B008
     """A site of each kind, on other samples each; 60 exact labels, 200 samples otherwise."""
-    ends = torch.tensor(MIXED).cumsum(0).tolist()
+    sizes = [data.size.mixed * size for size in MIXED]
+    ends = torch.tensor(sizes).cumsum(0).tolist()
     part = {
         kind: torch.arange(end - size, end)
-        for kind, size, end in zip(KINDS, MIXED, ends, strict=True)
+        for kind, size, end in zip(KINDS, sizes, ends, strict=True)
     }
     k, generator = len(data.space), data.generator
 
@@ -355,6 +364,7 @@ LOCAL = {
     "short": (16, pl.LocalTraining(0.001, pl.Adam(), batch_size=64)),
     "mixed": (40, pl.LocalTraining(0.1, SGD, epochs=2)),
     "mixed-adam": (40, pl.LocalTraining(0.003, pl.Adam(), epochs=2)),
+    "mixed-cnn": (40, pl.LocalTraining(0.001, pl.Adam())),
 }
 
 
@@ -437,9 +447,9 @@ def mixed(data: str) -> Iterator[Cell]:
 
         return make
 
-    everyone = of(KINDS)
-    yield Cell("seven kinds", "potluck", everyone, "mixed", Potluck())
-    yield Cell("seven kinds", "likelihood", everyone, "mixed", Likelihood())
+    everyone, how = of(KINDS), SIZES[data].how
+    yield Cell("seven kinds", "potluck", everyone, how, Potluck())
+    yield Cell("seven kinds", "likelihood", everyone, how, Likelihood())
     views = {"weak": SIZES[data].weak, "strong": SIZES[data].strong}
     some: dict[str, tuple[Method, tuple[str, ...], str | None]] = {
         "supervised, on the exact labels": (Likelihood(), ("exact",), None),
@@ -458,10 +468,10 @@ def mixed(data: str) -> Iterator[Cell]:
         "ridge-head, on exact and subset": (RidgeHead(), ("exact", "subset"), None),
     }
     for name, (method, kinds, server) in some.items():
-        yield Cell("seven kinds", name, of(kinds, server), "mixed", method)
+        yield Cell("seven kinds", name, of(kinds, server), how, method)
     for name, method in (("likelihood", Likelihood()), ("potluck", Potluck())):
         revealed = f"all labels revealed, {name}"
-        yield Cell("seven kinds", revealed, lambda d: everyone(d).revealed(), "mixed", method)
+        yield Cell("seven kinds", revealed, lambda d: everyone(d).revealed(), how, method)
 
 
 def pairs(data: str) -> Iterator[Cell]:
@@ -475,7 +485,7 @@ def pairs(data: str) -> Iterator[Cell]:
                 sites = seven(d)
                 return pl.Federation.of([sites[kind] for kind in kinds], test=d.test)
 
-            yield Cell(" + ".join(kinds), name, make, "mixed", method)
+            yield Cell(" + ".join(kinds), name, make, SIZES[data].how, method)
 
 
 WRONG = {

@@ -130,7 +130,7 @@ class Batch:
 
     Args:
       index: (B,) positions of the samples at the site.
-      draws: this step's share of what `Method.draw` made.
+      draws: this step's share of what `Method.draw` made; and a seed where the model has dropout.
     """
 
     index: Tensor

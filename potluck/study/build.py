@@ -58,7 +58,7 @@ def prepare(study: Study) -> Prepared:
     if isinstance(engine, Graphed) and device.type != "cuda":
         raise PotluckError(
             'run.engine is "graphed", which needs a GPU, but the study runs on the CPU; use '
-            '"auto", "stacked" or "sequential".'
+            '"auto", "threaded", "stacked" or "sequential".'
         )
     return Prepared(federation.to(device), recipe, network, engine, device, columns)
 
