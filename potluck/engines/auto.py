@@ -5,7 +5,7 @@ the same result each time. On a GPU, steps are compiled and captured; small mode
 well. On a CPU, each core trains its own sites. Compiling takes some seconds and saves a part of
 each step (the calling of operations, and about a tenth of the arithmetic): it is done where it pays
 back within the run. Compiled steps without convolutions are few large matrix products, which all
-cores can share: the sites of such models are stacked.
+cores can share: sites of such models are stacked.
 """
 
 from collections.abc import Iterator
@@ -25,8 +25,8 @@ SMALL = 3_000_000
 """Parameters up to which several sites share one stream of a GPU."""
 
 # About what two cores of a CPU do, from trials with the models of benchmarks/models.py.
-COMPILING = 15.0  # seconds to compile
-CALLS = 4e-4  # seconds that a compiled step without convolutions saves by calling less
+COMPILING = 10.0  # seconds to compile
+CALLS = 3e-4  # seconds that a compiled step saves by calling fewer operations
 ARITHMETIC = 1.5e11  # floating-point operations in a second
 FUSED = 0.1  # share of their time that fusing saves
 TOGETHER = 2_000_000  # parameters of the sites that are stacked: more do not stay in the caches
@@ -67,16 +67,15 @@ def choose_engine(orders: Orders) -> tuple[Engine, str]:
     if sites == 1:
         return Sequential(), "engine sequential: one site at a time takes part."
     cores = 1 if orders.draws_for_itself else min(torch.get_num_threads(), sites)
-    saved, convolves = _saved_by_compiling(orders), _convolves(orders.network)
+    saved = _saved_by_compiling(orders)
     if saved > COMPILING:
         why = (
             f"compiling takes about {COMPILING:.0f} s once and saves about {saved:,.0f} s over "
             "the run."
         )
-        if convolves:
-            group = min(max(TOGETHER // (cores * size), 1), -(-sites // cores))
+        if _convolves(orders.network):
             each = "each core trains its own sites; " if cores > 1 else ""
-            return Threaded(group=group, compile=True), f"engine threaded, compiled: {each}{why}"
+            return Threaded(compile=True), f"engine threaded, compiled: {each}{why}"
         group = min(max(TOGETHER // size, 2), 64)
         return Stacked(group, compile=True), f"engine stacked, compiled: {why}"
     short = "the run is too short for compiling to pay back."
@@ -93,8 +92,7 @@ def _saved_by_compiling(orders: Orders) -> float:
     batch = min(local.batch_size, max(samples))
     # A forward pass, and about twice as much for the gradients.
     arithmetic = 3 * batch * operations(orders.network, orders.cohort[0].inputs[:1])
-    calls = 0.0 if _convolves(orders.network) else CALLS
-    return recipe.rounds * sum(steps) * (calls + FUSED * arithmetic / ARITHMETIC)
+    return recipe.rounds * sum(steps) * (CALLS + FUSED * arithmetic / ARITHMETIC)
 
 
 def _convolves(network: Network) -> bool:

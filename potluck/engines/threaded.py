@@ -98,7 +98,9 @@ class Threaded:
         programs = Programs[Program](PartedProgram, self._prepare) if self.compile else None
         if programs is not None:
             programs.remarks = self.remarks
-        return _Worker(network.twin(), programs, cores)
+        # Convolutions of stacked sites are grouped, for which the order of channels means little.
+        ordered = network.channels_last if self.group == 1 else network
+        return _Worker(ordered.twin(), programs, cores)
 
     def _prepare(self, program: Program) -> Run:
         """Compile, once for all threads with memory of the same shapes, one after another."""

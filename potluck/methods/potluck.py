@@ -63,7 +63,7 @@ from potluck.methods import head_sums
 from potluck.methods.augmented import Augment
 from potluck.methods.method import Arrival, AtServer, Here, LocalModel, Method, Plan, SiteData, Step
 from potluck.methods.views import check_views, seen, view_draws
-from potluck.models.network import Layout, Network
+from potluck.models.network import Layout, Network, features_batched
 
 Thresholds = Literal["one", "class"]
 Balance = Literal["class", "none"]
@@ -84,7 +84,6 @@ KEPT = 0.3
 UNKNOWN = 1.0
 # A class's pseudo-labels count at most so many times.
 MOST = 5.0
-_CHUNK = 1024
 _SILENT = -1e4  # the score of a class that cannot occur; finite, since 0 · ∞ is no number
 
 
@@ -391,12 +390,9 @@ _SENT = "sent."
 
 def _look(model: LocalModel, inputs: Tensor) -> tuple[Tensor, Tensor]:
     """(N, F) features and (N, K) log class posteriors by the received model."""
-    theta, buffers = model.received
+    features = features_batched(model.network, *model.received, inputs)
     with torch.no_grad():
-        features = torch.cat(
-            [model.network.inferred_features(theta, buffers, part) for part in inputs.split(_CHUNK)]
-        )
-        return features, model.network.scores(theta, features).log_softmax(1)
+        return features, model.network.scores(model.received[0], features).log_softmax(1)
 
 
 def _chosen(beliefs: Tensor) -> Tensor:

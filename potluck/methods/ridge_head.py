@@ -22,7 +22,7 @@ row: what a private site receives is as in Private label sets (2025), the encode
 The server receives more than there: G, and the feature sums of each of a site's classes.
 """
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import torch
 from torch import Tensor
@@ -36,9 +36,7 @@ from potluck.methods.augmented import Augmented
 from potluck.methods.heads import scores_at_rest
 from potluck.methods.method import Arrival, Here, Plan, Step
 from potluck.methods.named_classes import check_named
-from potluck.models.network import Layout, Network
-
-_CHUNK = 1024
+from potluck.models.network import Layout, Network, features_batched
 
 
 @dataclass(frozen=True)
@@ -67,14 +65,9 @@ class RidgeHead(Augmented):
         model, site = here.model, here.site
         plan = super().plan(here, generator)
         classes = site.log_a.softmax(1)[:, site.classes]  # one-hot: each label names a class
-        for index in plan.pool.split(_CHUNK):
-            with torch.no_grad():
-                features = model.network.inferred_features(*model.received, site.inputs[index])
-            part = head_sums.sums(features, classes[site.symbols[index]])
-            for name, value in part.items():
-                share = value / len(site)
-                plan.tensors[name] = plan.tensors[name] + share if name in plan.tensors else share
-        return plan
+        features = features_batched(model.network, *model.received, site.inputs)
+        sums = head_sums.sums(features, classes[site.symbols])
+        return replace(plan, tensors={name: value / len(site) for name, value in sums.items()})
 
     def loss(self, step: Step) -> tuple[Tensor, Tensors]:
         """Mean negative log-likelihood of the batch's labels; the head has no gradient."""

@@ -30,9 +30,7 @@ from potluck.methods.augmented import Augmented
 from potluck.methods.candidate_targets import announce_unlabelled, check_shares, labelled
 from potluck.methods.method import Arrival, Here, Plan, SiteData, Step
 from potluck.methods.single_labels import label_metrics, picked, unpicked
-from potluck.models.network import Network
-
-_CHUNK = 1024
+from potluck.models.network import Network, features_batched
 
 
 @dataclass(frozen=True)
@@ -81,7 +79,7 @@ class RoFL(Augmented):
         labels = given
         if model.round >= self.correct_after and shared["known"].any():
             theta, buffers = model.received
-            nearest = _nearest(_features(model.network, theta, buffers, site.inputs), shared)
+            nearest = _nearest(features_batched(model.network, theta, buffers, site.inputs), shared)
             guess = model.reference(site.inputs).argmax(1)
             labels = torch.where(nearest == given, given, guess)
         ramped = min((model.round + 1) / self.ramp, 1.0)
@@ -124,7 +122,7 @@ class RoFL(Augmented):
         """The mean feature of each class, and which classes there are."""
         model, site = here.model, here.site
         inputs, labels = site.inputs[plan.pool], plan.tensors["labels"][plan.pool]
-        features = _features(model.network, model.theta, model.buffers, inputs)
+        features = features_batched(model.network, model.theta, model.buffers, inputs)
         members = one_hot(labels, site.log_a.shape[1]).to(features.dtype)
         count = members.sum(0)
         return {
@@ -164,13 +162,6 @@ class RoFL(Augmented):
             "sum": torch.zeros_like(server["sum"]),
             "weight": torch.zeros_like(weight),
         }
-
-
-def _features(network: Network, theta: Tensor, buffers: Tensors, inputs: Tensor) -> Tensor:
-    """(N, F) features in evaluation mode, without gradients, some samples at a time."""
-    with torch.no_grad():
-        parts = [network.inferred_features(theta, buffers, part) for part in inputs.split(_CHUNK)]
-    return torch.cat(parts)
 
 
 def _nearest(features: Tensor, shared: Tensors) -> Tensor:

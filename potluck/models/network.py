@@ -153,7 +153,7 @@ class Network:
 
     @cached_property
     def channels_last(self) -> "Network":
-        """The same network with images in channels-last order, which GPUs convolve faster."""
+        """The same network with images in channels-last order, which are convolved faster."""
         other = copy.copy(self)
         other._narrowed = {}
         other._format = torch.channels_last
@@ -283,7 +283,13 @@ class Network:
         return self._ordered(unit)
 
     def _ordered(self, tensor: Tensor) -> Tensor:
-        return tensor.contiguous(memory_format=self._format) if tensor.ndim == 4 else tensor
+        if tensor.ndim != 4:
+            return tensor
+        ordered = tensor.contiguous(memory_format=self._format)
+        if self._format is torch.channels_last and tensor.shape[1] == 1:
+            # One channel is in either order; only its strides say which one layers are to use.
+            return ordered[:, 0].unsqueeze(-1).movedim(-1, 1)
+        return ordered
 
     def _encode(
         self, module: nn.Module, theta: Tensor, buffers: Mapping[str, Tensor], inputs: Tensor
@@ -303,11 +309,38 @@ def infer_batched(
     theta: Tensor,
     buffers: Mapping[str, Tensor],
     inputs: Tensor,
-    batch: int = 1024,
+    batch: int | None = None,
 ) -> Tensor:
-    """(N, K) logits in evaluation mode without gradients, some samples at a time."""
+    """(N, K) logits in evaluation mode without gradients.
+
+    Args:
+      network: the model.
+      theta:   (P,) parameters.
+      buffers: the model's buffers.
+      inputs:  (N, ...) samples.
+      batch:   how many at a time; None for many on a GPU, and as many as fit into a processor's
+               caches there.
+    """
+    return _batched(network.channels_last.infer, theta, buffers, inputs, batch)
+
+
+def features_batched(
+    network: Network, theta: Tensor, buffers: Mapping[str, Tensor], inputs: Tensor
+) -> Tensor:
+    """(N, F) features in evaluation mode without gradients; see `infer_batched`."""
+    return _batched(network.channels_last.inferred_features, theta, buffers, inputs, None)
+
+
+def _batched(
+    look: Callable[[Tensor, Mapping[str, Tensor], Tensor], Tensor],
+    theta: Tensor,
+    buffers: Mapping[str, Tensor],
+    inputs: Tensor,
+    batch: int | None,
+) -> Tensor:
+    size = batch or (1024 if inputs.is_cuda else 256)
     with torch.no_grad():
-        return torch.cat([network.infer(theta, buffers, chunk) for chunk in inputs.split(batch)])
+        return torch.cat([look(theta, buffers, chunk) for chunk in inputs.split(size)])
 
 
 def _with_blank_head(module: nn.Module, classes: int) -> nn.Module:

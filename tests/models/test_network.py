@@ -279,3 +279,18 @@ def test_batch_norm_of_a_single_sample_is_explained():
     network = Network(Classifier(encoder, nn.Linear(3, 2)))
     with pytest.raises(PotluckError, match=r'single sample.*local\.last_batch = "drop"'):
         network.train(*network.initial(), torch.zeros(1, 2, 2))
+
+
+@pytest.mark.parametrize("channels", [1, 3])
+def test_channels_last_computes_the_same_and_its_images_lie_so(channels):
+    network = Network(build("cnn", (channels, 8, 8), 4, dropout=0.0))
+    theta, buffers = network.initial()
+    images = torch.rand(5, channels, 8, 8, generator=seeded())
+    quick, seen = network.channels_last, []
+    layer = next(m for m in quick._training.modules() if isinstance(m, nn.Conv2d))
+    handle = layer.register_forward_hook(lambda _, given, made: seen.append((given[0], made)))
+    found = quick.train(theta, buffers, images)
+    handle.remove()
+    assert torch.allclose(found, network.train(theta, buffers, images), atol=1e-6)
+    assert all(image.stride(1) == 1 for image in seen[0])  # also where there is one channel
+    assert torch.allclose(infer_batched(network, theta, buffers, images, 2), found, atol=1e-6)
