@@ -120,7 +120,7 @@ class Network:
         self._inference = copy.deepcopy(classifier).eval()
         self._dropout = with_seeded_dropout(self._training)
         self._narrowed: dict[int, Network] = {}
-        self._format = torch.contiguous_format
+        self._channels_last = False
         self._draws: bool | None = None
 
     def initial(self) -> tuple[Tensor, dict[str, Tensor]]:
@@ -156,7 +156,7 @@ class Network:
         """The same network with images in channels-last order, which are convolved faster."""
         other = copy.copy(self)
         other._narrowed = {}
-        other._format = torch.channels_last
+        other._channels_last = True
         return other
 
     def _forget_copies(self) -> None:
@@ -285,11 +285,13 @@ class Network:
     def _ordered(self, tensor: Tensor) -> Tensor:
         if tensor.ndim != 4:
             return tensor
-        ordered = tensor.contiguous(memory_format=self._format)
-        if self._format is torch.channels_last and tensor.shape[1] == 1:
+        if not self._channels_last:
+            return tensor.contiguous()
+        if tensor.shape[1] == 1:
             # One channel is in either order; only its strides say which one layers are to use.
-            return ordered[:, 0].unsqueeze(-1).movedim(-1, 1)
-        return ordered
+            return tensor[:, 0].contiguous().unsqueeze(-1).movedim(-1, 1)
+        # Not contiguous(memory_format=…), which cannot be batched over sites.
+        return tensor.movedim(1, -1).contiguous().movedim(-1, 1)
 
     def _encode(
         self, module: nn.Module, theta: Tensor, buffers: Mapping[str, Tensor], inputs: Tensor

@@ -85,6 +85,15 @@ def suitable(method):
     raise AssertionError(reasons)
 
 
+@pytest.mark.parametrize("name", ["fedpll-laar", "potluck", "semifl"])
+def test_looks_at_the_received_model_agree_for_convolutions(name):
+    method = METHODS[name]()
+    local = pl.LocalTraining(lr=0.05, batch_size=16)
+    recipe = pl.Recipe(rounds=2, method=method, local=local)
+    engine = stacked(in_pieces, make=PartedProgram)
+    assert_agree(recipe, suitable(method), network("convolutional"), engine)
+
+
 @pytest.mark.parametrize("name", sorted(METHODS))
 def test_every_method_agrees(name):
     method = METHODS[name]()

@@ -185,7 +185,7 @@ def test_a_twin_computes_the_same_with_modules_of_its_own():
         part = theta if one is network else theta[network.layout.entries(torch.tensor([0, 1]))]
         found, expected = (n.train(part, copies(buffers), batch(), seed) for n in (other, one))
         assert torch.equal(found, expected)
-    assert twin._format is torch.channels_last
+    assert twin._channels_last
 
 
 def copies(tensors):
