@@ -16,8 +16,8 @@ ENGINES: dict[str, Callable[..., Engine]] = {
     "auto": Auto,
     "sequential": Sequential,
     "stacked": Stacked,
-    "graphed": Graphed,
     "threaded": Threaded,
+    "graphed": Graphed,
 }
 
 __all__ = [

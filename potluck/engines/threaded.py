@@ -10,6 +10,7 @@ Dropout is no hindrance, since a step brings its seed. Layers that draw for them
 stream, which threads would race for: such models are trained on one thread.
 """
 
+import ctypes
 import threading
 from collections import deque
 from collections.abc import Iterator, Sequence
@@ -66,18 +67,25 @@ class Threaded:
     def run(self, orders: Orders) -> Iterator[Finished]:
         """Train the cohort, group by group, the largest sites first."""
         crew = self._workers(orders)
-        waiting: deque[Future[list[Finished]]] = deque()
+        waiting: deque[tuple[_Worker, Future[list[Finished]]]] = deque()
+
+        def first() -> Iterator[Finished]:
+            yield from waiting[0][1].result()
+            waiting.popleft()
+
         with one_core():
             try:
                 for number, sites in enumerate(groups(orders.cohort, self.group)):
                     if len(waiting) == AHEAD * len(crew):
-                        yield from waiting.popleft().result()
-                    waiting.append(crew[number % len(crew)].start(orders, sites))
+                        yield from first()
+                    worker = crew[number % len(crew)]
+                    waiting.append((worker, worker.start(orders, sites)))
                 while waiting:
-                    yield from waiting.popleft().result()
-            finally:
-                for future in waiting:
-                    future.cancel()
+                    yield from first()
+            finally:  # what is left if the user stops, or after a site's error
+                for worker, future in waiting:
+                    if not future.cancel() and not future.done():
+                        worker.interrupt()
 
     def _workers(self, orders: Orders) -> list["_Worker"]:
         """The threads, made in the first round."""
@@ -112,6 +120,10 @@ class Threaded:
             return self._compiled[key]
 
 
+class _InterruptedError(Exception):
+    """Raised in a thread whose work nobody waits for any more."""
+
+
 class _Worker:
     """A thread that trains.
 
@@ -122,8 +134,19 @@ class _Worker:
     """
 
     def __init__(self, network: Network, programs: Programs[Program] | None, cores: int) -> None:
-        self._network, self._programs = network, programs
-        self._thread = ThreadPoolExecutor(1, initializer=torch.set_num_threads, initargs=(cores,))
+        self._network, self._programs, self._cores = network, programs, cores
+        self._thread = ThreadPoolExecutor(1, initializer=self._begin)
+        self._ident = 0
+
+    def _begin(self) -> None:
+        torch.set_num_threads(self._cores)
+        self._ident = threading.get_ident()
+
+    def interrupt(self) -> None:
+        """End what it does after the operation that it is in: a site's round can take long."""
+        ctypes.pythonapi.PyThreadState_SetAsyncExc(
+            ctypes.c_ulong(self._ident), ctypes.py_object(_InterruptedError)
+        )
 
     def start(self, orders: Orders, sites: Sequence[Site]) -> Future[list[Finished]]:
         """Train some sites after those that were started before."""

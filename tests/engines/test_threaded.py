@@ -108,6 +108,29 @@ def test_a_sites_error_ends_the_round_with_its_own_message(federation):
     assert torch.get_num_threads() == 1  # as conftest.py set it
 
 
+def test_after_an_error_nobody_waits_for_sites_in_training(federation):
+    first, second = sorted(federation.sites, key=len)[-2:]
+    began, ended = threading.Event(), threading.Event()
+
+    class Endless(pl.Likelihood):
+        def plan(self, here, generator):
+            if len(here.site) == len(second):
+                began.wait()
+                raise pl.PotluckError("this site cannot be read")
+            try:
+                began.set()
+                while True:
+                    time.sleep(0.01)
+            finally:
+                ended.set()
+
+    assert len(first) < len(second)
+    recipe, both = pl.Recipe(rounds=1, method=Endless()), pl.Federation.of([first, second])
+    with pytest.raises(pl.PotluckError, match="this site cannot be read"):
+        trained(Threaded(2), network("mlp"), recipe, both)
+    assert ended.wait(30)
+
+
 @pytest.mark.parametrize(
     ("options", "message"),
     [
