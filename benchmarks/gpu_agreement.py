@@ -16,6 +16,7 @@ import test_stacked
 import torch
 from record import store
 from test_stacked_methods import suitable
+from torch import nn
 
 import potluck as pl
 from potluck.engines import Graphed, Sequential, Stacked, run, start
@@ -24,7 +25,7 @@ from potluck.methods import METHODS
 from potluck.models.network import Network
 
 CUDA = torch.device("cuda")
-COMPILED = {"likelihood", "fedmt", "fedpll-laar", "scaffold"}
+COMPILED = {"likelihood", "fedmt", "fedpll-laar", "scaffold", "dropout"}
 LIMIT = 1e-8
 
 
@@ -77,6 +78,8 @@ def main():
             rounds=2, federated=FEDERATED[name](), local=local, batch_norm=batch_norm
         )
         results[name] = compare(name, recipe, mixed, convolutional)
+    dropping = test_stacked.with_body(nn.Conv2d(1, 4, 3), nn.Dropout(0.5))
+    results["dropout"] = compare("dropout", pl.Recipe(rounds=2), mixed, dropping)
     far = {
         f"{name}, {engine}"
         for name, row in results.items()

@@ -66,14 +66,13 @@ def with_seeded_dropout(module: nn.Module) -> list[str]:
       module: changed in place. Layers of other kinds that draw for themselves stay.
 
     Returns:
-      the names of the layers that were replaced.
+      the names of all layers that then need a seed.
     """
     kinds = (nn.Dropout, *_SPATIAL)
-    replaced = []
     for name, layer in list(module.named_modules()):
-        # Not isinstance: a class derived from these may do something else.
+        # Not isinstance alone: a class derived from these may do something else.
         if type(layer) in kinds and isinstance(layer, kinds) and layer.p:
             seeded = SeededDropout(layer.p, isinstance(layer, _SPATIAL))
             module.set_submodule(name, seeded.train(layer.training))
-            replaced.append(name)
-    return replaced
+    layers = module.named_modules()
+    return [name for name, layer in layers if isinstance(layer, SeededDropout)]

@@ -180,6 +180,7 @@ class Network:
         """
         if self._draws is None:
             theta, buffers = self.initial()
+            theta, buffers = theta.cpu(), {name: value.cpu() for name, value in buffers.items()}
             two, seed = theta.new_zeros(2, *shape), torch.zeros((), dtype=torch.int32)
             with torch.random.fork_rng(devices=[]), torch.no_grad():
                 before = torch.get_rng_state()

@@ -122,6 +122,7 @@ class Tripled(nn.Dropout):
 )
 def test_layers_of_pytorch_are_replaced_and_others_stay(layer, replaced):
     module = nn.Sequential(nn.Linear(2, 2), nn.Sequential(layer))
-    assert with_seeded_dropout(module) == (["1.0"] if replaced else [])
+    for _ in range(2):  # a second time, they are there
+        assert with_seeded_dropout(module) == (["1.0"] if replaced else [])
     assert isinstance(module[1][0], SeededDropout) == replaced
     assert list(module.state_dict()) == ["0.weight", "0.bias"]
