@@ -19,7 +19,6 @@ from potluck.engines.engine import Finished, Orders
 from potluck.engines.program import Prepare, Program, Programs, Room, Run, alike, as_it_is
 from potluck.engines.site_round import Moving, Ready, finish, layers_seeded
 from potluck.engines.stacked import groups
-from potluck.engines.trees import leaves
 from potluck.federation import Site
 from potluck.messages import SiteState
 
@@ -94,9 +93,7 @@ class Graphed:
 
     def _prepare(self, worker: Program) -> Run:
         """Compile, once for all workers with memory of the same shapes, and capture."""
-        memory = worker.memory
-        shapes = tuple((value.shape, value.dtype) for value in leaves(memory))
-        key = (worker.sample.recipe, worker.length, shapes)
+        memory, key = worker.memory, worker.step_key
         if key not in self._compiled:
             self._compiled[key] = compiled(worker) if self.compile else as_it_is(worker)
         quick = self._compiled[key]

@@ -159,6 +159,12 @@ class Program:
         """The parts in which the memory holds vectors: here, each is in one piece."""
         return (len(ready.moving.vector),)
 
+    @property
+    def step_key(self) -> Any:
+        """The same for programs that can share a compiled step."""
+        shapes = tuple((value.shape, value.dtype) for value in leaves(self.memory))
+        return self.sample.recipe, self.length, shapes
+
     def train(self, group: Sequence[Ready]) -> list[tuple[Moving, Tensor]]:
         """Take all steps of some sites.
 

@@ -27,7 +27,6 @@ from potluck.engines.parts import PartedProgram
 from potluck.engines.program import Program, Programs, Run
 from potluck.engines.sequential import train_in_turn
 from potluck.engines.stacked import groups, train_together
-from potluck.engines.trees import leaves
 from potluck.errors import PotluckError
 from potluck.federation import Site
 from potluck.models.network import Network
@@ -112,12 +111,10 @@ class Threaded:
 
     def _prepare(self, program: Program) -> Run:
         """Compile, once for all threads with memory of the same shapes, one after another."""
-        shapes = tuple((value.shape, value.dtype) for value in leaves(program.memory))
-        key = (program.sample.recipe, program.length, shapes)
         with self._compiling:
-            if key not in self._compiled:
-                self._compiled[key] = compiled(program)
-            return self._compiled[key]
+            if program.step_key not in self._compiled:
+                self._compiled[program.step_key] = compiled(program)
+            return self._compiled[program.step_key]
 
 
 class _InterruptedError(Exception):
