@@ -41,7 +41,7 @@ def main() -> None:
 def report(run: Path) -> tuple[float, float]:
     """Seconds, and those of the processor, of one report."""
     began, before = time.perf_counter(), os.times()
-    command = [sys.executable, "-m", "potluck.cli", "report", str(run)]
+    command = [sys.executable, "-m", "potluck", "report", str(run)]
     variables = {**os.environ, "OMP_NUM_THREADS": "1", Neighbours.MARK: "1"}
     subprocess.run(command, env=variables, check=True)
     wall, after = time.perf_counter() - began, os.times()

@@ -1,6 +1,6 @@
 """Commands of potluck, each in a process of its own.
 
-`process` starts an interpreter, as a user's shell would: `python -m potluck.cli …`. Most of the
+`process` starts an interpreter, as a user's shell would: `python -m potluck …`. Most of the
 time then goes into loading torch, so `copied` starts a copy of a server that has loaded it, and
 nothing of ours: the same in all that a test can see.
 """
@@ -26,7 +26,7 @@ SERVER.set_forkserver_preload(
 def process(*command: object, cwd: Path) -> CompletedProcess[str]:
     """Run a command in an interpreter of its own."""
     return subprocess.run(
-        [sys.executable, "-m", "potluck.cli", *map(str, command)],
+        [sys.executable, "-m", "potluck", *map(str, command)],
         cwd=cwd,
         capture_output=True,
         text=True,
@@ -74,4 +74,4 @@ def _main(command: list[str], cwd: Path, said: Path, environment: dict[str, str]
     os.environ.update(environment)
     os.chdir(cwd)
     sys.argv = ["potluck", *command]
-    runpy.run_module("potluck.cli", run_name="__main__")
+    runpy.run_module("potluck", run_name="__main__")

@@ -221,7 +221,7 @@ def test_an_interrupted_run_says_how_to_go_on(irises: Path, tmp_path: Path) -> N
     endless = ["-o", "rounds=100000", "-o", "run.engine=sequential"]
     command = ["run", "starter/study.toml", *endless, "--out", str(folder)]
     victim = subprocess.Popen(
-        [sys.executable, "-m", "potluck.cli", *command],
+        [sys.executable, "-m", "potluck", *command],
         cwd=irises,
         stdout=subprocess.DEVNULL,
         stderr=subprocess.PIPE,

@@ -34,7 +34,7 @@ def test_two_tables_with_different_labels_become_a_report(tmp_path: Path) -> Non
     write_table(mine / "test.csv", "diagnosis", 80, 2)
     command = tmp_path / ".venv" / "bin" / "potluck"
     command.parent.mkdir(parents=True)
-    command.write_text(f'#!/bin/sh\nexec "{sys.executable}" -m potluck.cli "$@"\n')
+    command.write_text(f'#!/bin/sh\nexec "{sys.executable}" -m potluck "$@"\n')
     command.chmod(0o755)
     ran = subprocess.run(
         ["bash", "-e", "-c", block],

@@ -13,7 +13,7 @@ from potluck.local import LOCAL_OPTIMISERS, SCHEDULES
 from potluck.methods import METHODS
 from potluck.models import MODELS
 from potluck.study.options import options_of
-from potluck.study.simulation import SimulatedView
+from potluck.study.simulated_views import SimulatedView
 from potluck.study.views import DeclaredView
 
 Rows = list[tuple[str, str, dict[str, str]]]

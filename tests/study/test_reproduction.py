@@ -251,7 +251,7 @@ def test_stored_results_are_those_of_todays_studies():
 def test_the_command_from_start_to_page(papers, tmp_path, monkeypatch, capsys):
     words = ["reproduce", "--papers", "papers", "made-up", "table-1", "-o", "run.device=cpu"]
     ran = subprocess.run(
-        [sys.executable, "-m", "potluck.cli", *words],
+        [sys.executable, "-m", "potluck", *words],
         cwd=tmp_path,
         capture_output=True,
         text=True,
@@ -282,7 +282,7 @@ def test_the_command_from_start_to_page(papers, tmp_path, monkeypatch, capsys):
 def test_seeds_that_were_trained_apart_become_one_table_without_training(papers, tmp_path):
     def trained(*words):
         ran = subprocess.run(
-            [sys.executable, "-m", "potluck.cli", "reproduce", "--papers", "papers", *words],
+            [sys.executable, "-m", "potluck", "reproduce", "--papers", "papers", *words],
             cwd=tmp_path,
             capture_output=True,
             text=True,

@@ -27,12 +27,8 @@ from potluck.study.schema import (
     parse_study,
     read_study,
 )
-from potluck.study.simulation import (
-    SimulatedCandidates,
-    SimulatedExact,
-    SimulatedSites,
-    Simulation,
-)
+from potluck.study.simulated_views import SimulatedCandidates, SimulatedExact
+from potluck.study.simulation import SimulatedSites, Simulation
 
 SITES = [
     {"name": "a", "view": {"kind": "exact"}},

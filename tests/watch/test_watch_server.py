@@ -16,7 +16,7 @@ from potluck.cli import COMMANDS
 from potluck.errors import PotluckError
 from potluck.watch.server import is_loopback, serving
 
-POTLUCK = [sys.executable, "-m", "potluck.cli"]
+POTLUCK = [sys.executable, "-m", "potluck"]
 
 
 @pytest.fixture(scope="module")

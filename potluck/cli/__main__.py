@@ -1,5 +1,0 @@
-"""`python -m potluck.cli`: the command line without the installed script."""
-
-from potluck.cli import main
-
-main()
