@@ -5,7 +5,8 @@ from typing import Literal, get_args
 
 from potluck.errors import PotluckError, one_of
 from potluck.federated import FedAvg, FedBN, FederatedOptimiser
-from potluck.federation import Federation
+from potluck.federation import Federation, Site
+from potluck.labels.information import tells
 from potluck.local import LocalTraining
 from potluck.methods import Likelihood, Method
 
@@ -55,3 +56,16 @@ class Recipe:
         self.local.check()
         self.federated.check(self.local)
         self.method.check(federation)
+        self._check_server(federation.server)
+
+    def _check_server(self, server: Site | None) -> None:
+        """Labels at the server must not go unused; unlabelled samples may, methods share data."""
+        if server is None or self.method.at_server() is not None:
+            return
+        telling = tells(server.view.log_codebook, server.view.log_normaliser)
+        if labelled := int(telling[server.symbols.cpu()].sum()):
+            raise PotluckError(
+                f'the server ("{server.name}") has {labelled} labelled samples, but '
+                f"{type(self.method).__name__} does not train at the server; make it one of the "
+                'sites, give it the view "unlabeled", or choose another method.'
+            )

@@ -1,5 +1,7 @@
 """What does not fit together is refused before any training."""
 
+from dataclasses import replace
+
 import pytest
 import torch
 from by_hand import seesaw
@@ -8,7 +10,7 @@ import potluck as pl
 from potluck.engines import ENGINES
 from potluck.errors import PotluckError
 from potluck.federated import FEDERATED
-from potluck.methods import METHODS
+from potluck.methods import METHODS, FedLC
 
 
 @pytest.mark.parametrize(
@@ -86,6 +88,20 @@ def test_a_recipe_checks_the_federation_too():
     unchecked = pl.Federation(sites[0].view.space, tuple(sites))
     with pytest.raises(PotluckError, match='site "A" has 3 samples but 2 symbols'):
         pl.Recipe(rounds=1).check(unchecked)
+
+
+def test_labels_at_a_server_that_never_trains_are_refused():
+    server = replace(seesaw().sites[0], name="registry")
+    message = (
+        r'server \("registry"\) has 3 labelled samples, but FedLC does not train at the server'
+    )
+    with pytest.raises(PotluckError, match=message):
+        pl.Recipe(rounds=1, method=FedLC()).check(seesaw(server=server))
+
+
+def test_unlabelled_samples_at_a_server_that_never_trains_pass():
+    server = pl.Site.of("registry", seesaw().sites[0].inputs, pl.unlabeled(seesaw().space))
+    pl.Recipe(rounds=1, method=FedLC()).check(seesaw(server=server))
 
 
 @pytest.mark.parametrize("name", FEDERATED)
