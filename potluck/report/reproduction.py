@@ -102,8 +102,10 @@ class Claim:
         held = sum(bool(one.holds) for one in known)
         seeds = [sum(one.seeds[i] for one in known) for i in (0, 1)]
         said = f"{self.text}: holds in {held} of {len(known)} ({seeds[0]} of {seeds[1]} by seed)"
-        broken = [one.where for one in known if not one.holds]
-        return f"{said}; not for {', '.join(broken)}" if broken else said
+        if broken := [one.where for one in known if not one.holds]:
+            said += f"; not for {', '.join(broken)}"
+        missing = len(self.comparisons) - len(known)
+        return f"{said}; {missing} {NOT_RUN}" if missing else said
 
 
 @dataclass(frozen=True)

@@ -105,6 +105,11 @@ def test_means_decide_and_seeds_are_counted():
     assert found.verdict == "ordering only"
 
 
+def test_a_claim_says_how_much_of_it_was_not_run():
+    found = judged({"A": [[90], [90]], "B": [[80], []]}, orderings=A_OVER_B)
+    assert found.claims[0].line == "A better than B: holds in 1 of 1 (1 of 1 by seed); 1 not run"
+
+
 def test_less_is_better_for_errors():
     assert (
         judged({"A": [[1]], "B": [[2]]}, metric="error", orderings=A_OVER_B)
