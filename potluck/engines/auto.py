@@ -16,6 +16,7 @@ from torch import Tensor, nn
 
 from potluck.engines.engine import Engine, Finished, Orders
 from potluck.engines.graphed import Graphed
+from potluck.engines.recipe import Recipe
 from potluck.engines.sequential import Sequential
 from potluck.engines.stacked import Stacked
 from potluck.engines.threaded import Threaded
@@ -34,21 +35,26 @@ TOGETHER = 2_000_000  # parameters of the sites that are stacked: more do not st
 
 @dataclass
 class Auto:
-    """The engine that suits the study; it says which, and why."""
+    """The engine that suits the study, and one for the server's own training; it says why."""
 
-    _engine: Engine | None = field(default=None, init=False, repr=False)
-    _reason: str = field(default="", init=False, repr=False)
+    _chosen: dict[tuple[Recipe, int], tuple[Engine, str]] = field(
+        default_factory=dict, init=False, repr=False
+    )
 
     @property
     def remarks(self) -> list[str]:
-        """Which engine was chosen, and what that one has to say."""
-        return [] if self._engine is None else [self._reason, *self._engine.remarks]
+        """Which engine was chosen for the sites, and what the engines have to say."""
+        chosen = list(self._chosen.values())
+        reasons = [reason for _, reason in chosen[:1]]  # sites train before the server does
+        return reasons + [remark for engine, _ in chosen for remark in engine.remarks]
 
     def run(self, orders: Orders) -> Iterator[Finished]:
-        """Train the cohort with the chosen engine; the first round decides."""
-        if self._engine is None:
-            self._engine, self._reason = choose_engine(orders)
-        return self._engine.run(orders)
+        """Train with the engine for such a recipe and so many sites; the first round decides."""
+        kind = orders.recipe, len(orders.cohort)
+        if kind not in self._chosen:
+            self._chosen[kind] = choose_engine(orders)
+        engine, _ = self._chosen[kind]
+        return engine.run(orders)
 
 
 def choose_engine(orders: Orders) -> tuple[Engine, str]:

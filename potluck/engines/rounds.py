@@ -16,7 +16,6 @@ from potluck.engines.site_round import (
     check_sizes,
     check_update,
     held_entries,
-    train_site,
 )
 from potluck.engines.static_norm import norm_sums, static_buffers
 from potluck.engines.validation import validate
@@ -127,7 +126,7 @@ def one_round(
     opened = open_round(network, recipe, federation, state)
     orders = Orders(network, recipe, opened.cohort, state.sites, opened.broadcast)
     finished = engine.run(orders)
-    state, record = close_round(network, recipe, federation, state, opened, finished)
+    state, record = close_round(network, recipe, federation, state, opened, finished, engine)
     if recipe.batch_norm == "static":
         state = _static(network, federation, state)
     return state, record
@@ -180,6 +179,7 @@ def close_round(
     state: ServerState,
     opened: Opened,
     finished: Iterable[Finished],
+    engine: Engine,
 ) -> tuple[ServerState, Record]:
     """The server's part of a round after the sites have trained.
 
@@ -191,6 +191,7 @@ def close_round(
       opened:     the round.
       finished:   what the sites did, in the order of the cohort; over a network, those that
                   answered.
+      engine:     trains the server on its own data, if the method wants that.
     """
     server = (
         None if federation.server is None else SiteData.of(federation.server, state.theta.dtype)
@@ -227,7 +228,7 @@ def close_round(
         state = _averaged(network.layout, recipe, state, average, share)
     if federation.server is not None and (own := recipe.method.at_server()) is not None:
         state, metrics[federation.server.name] = _server_trained(
-            network, recipe, own, federation.server, state
+            network, recipe, own, federation.server, state, engine
         )
     record: Record = {
         "round": state.round + 1,
@@ -349,23 +350,33 @@ def _averaged(
 
 
 def _server_trained(
-    network: Network, recipe: Recipe, own: AtServer, server: Site, state: ServerState
+    network: Network,
+    recipe: Recipe,
+    own: AtServer,
+    server: Site,
+    state: ServerState,
+    engine: Engine,
 ) -> tuple[ServerState, dict[str, float]]:
-    """The server trains on its own data, from the averaged model."""
+    """The server trains on its own data, from the averaged model, like a cohort of one site."""
     local = own.local or recipe.local
     lr = local.lr * local.schedule.factor(state.round, recipe.rounds)
     alone = replace(recipe, method=own.method, federated=FedAvg(), local=local)
-    broadcast = make_broadcast(alone, state, lr, None, state.method)
-    update, kept = train_site(network, alone, server, state.sites.get(server.name), broadcast)
-    sites = {**state.sites, server.name: kept}
+
+    def broadcast(_: Site) -> Broadcast:
+        return make_broadcast(alone, state, lr, None, state.method)
+
+    (done,) = engine.run(Orders(network, alone, [server], state.sites, broadcast))
+    assert done.state is not None
+    state = replace(state, sites={**state.sites, server.name: done.state})
+    update = done.update
     if update is None:
-        return replace(state, sites=sites), {}
+        return state, {}
     held = _on(state.theta, held_entries(network.layout, server.view))
     check_update(update, len(network.layout) if held is None else len(held), state.round)
     theta = (
         state.theta + update.delta if held is None else state.theta.index_add(0, held, update.delta)
     )
-    return replace(state, theta=theta, buffers=update.buffers, sites=sites), update.metrics
+    return replace(state, theta=theta, buffers=update.buffers), update.metrics
 
 
 def _static(network: Network, federation: Federation, state: ServerState) -> ServerState:

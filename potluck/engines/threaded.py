@@ -50,7 +50,7 @@ class Threaded:
     group: int = 1
     compile: bool = False
     remarks: list[str] = field(default_factory=list, init=False, repr=False)
-    _crew: list["_Worker"] = field(default_factory=list, init=False, repr=False)
+    _crews: dict[int, list["_Worker"]] = field(default_factory=dict, init=False, repr=False)
     _compiled: dict[Any, Run] = field(default_factory=dict, init=False, repr=False)
     _compiling: threading.Lock = field(default_factory=threading.Lock, init=False, repr=False)
 
@@ -87,19 +87,21 @@ class Threaded:
                         worker.interrupt()
 
     def _workers(self, orders: Orders) -> list["_Worker"]:
-        """The threads, made in the first round."""
-        if not self._crew:
-            cores = torch.get_num_threads()
-            count = min(self.threads or cores, len(orders.cohort))
-            if count > 1 and orders.draws_for_itself:
-                count = 1
-                self.remarks.append(
-                    "engine threaded: layers of the model draw random numbers for themselves, so "
-                    "that it is trained on one thread."
-                )
+        """The threads, made in the first round; one for a server that trains by itself."""
+        cores = torch.get_num_threads()
+        count = min(self.threads or cores, len(orders.cohort))
+        if count > 1 and orders.draws_for_itself:
+            count = 1
+            remark = (
+                "engine threaded: layers of the model draw random numbers for themselves, so "
+                "that it is trained on one thread."
+            )
+            if remark not in self.remarks:
+                self.remarks.append(remark)
+        if count not in self._crews:
             share = max(cores // count, 1)
-            self._crew = [self._worker(orders.network, share) for _ in range(count)]
-        return self._crew
+            self._crews[count] = [self._worker(orders.network, share) for _ in range(count)]
+        return self._crews[count]
 
     def _worker(self, network: Network, cores: int) -> "_Worker":
         programs = Programs[Program](PartedProgram, self._prepare) if self.compile else None

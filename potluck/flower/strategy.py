@@ -25,6 +25,7 @@ from flwr.serverapp.strategy import Strategy
 from flwr.supercore import log
 from torch import Tensor
 
+from potluck.engines import Sequential
 from potluck.engines.engine import Finished
 from potluck.engines.evaluation import evaluate
 from potluck.engines.recipe import Recipe
@@ -163,9 +164,8 @@ class Rounds(Strategy):
             for done in finished
             if done.update is not None
         }
-        state, record = close_round(
-            setup.network, setup.recipe, setup.federation, self.state, opened, finished
-        )
+        parties = setup.network, setup.recipe, setup.federation
+        state, record = close_round(*parties, self.state, opened, finished, Sequential())
         if setup.recipe.batch_norm == "static":
             state = self._static(state)
         self.state = replace(state, heard={**state.heard, **heard})

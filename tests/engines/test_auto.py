@@ -102,3 +102,21 @@ def test_it_trains_like_the_engine_it_chose_and_the_history_says_which():
         "engine sequential: the run is too short for compiling to pay back."
     ]
     assert "engine" not in records[-1]
+
+
+def test_the_server_trains_on_an_engine_of_its_own():
+    """Here the sites' choice does not matter: a server is one site, with all cores."""
+    recipe, joint = pl.Recipe(rounds=10**6), federation(3)
+    network, engine = Network(build("mlp", (1, 8, 8), 3)), Auto()
+
+    def told(orders):
+        return next(iter(engine._chosen[orders]))
+
+    sites = Orders(network, recipe, joint.sites, {}, lambda site: None)
+    server = Orders(network, recipe, joint.sites[:1], {}, lambda site: None)
+    engine.run(sites)
+    engine.run(server)
+    assert isinstance(told((recipe, 3)), Stacked)
+    assert isinstance(told((recipe, 1)), Sequential)
+    assert len(engine.remarks) == 1
+    assert "stacked" in engine.remarks[0]

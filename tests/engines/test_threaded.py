@@ -66,10 +66,30 @@ def test_threads_share_the_cores_and_give_them_back(federation):
     assert threading.get_ident() not in {thread for thread, _ in used}
 
 
+def test_a_server_that_trains_by_itself_has_all_cores(federation):
+    used = {}
+
+    class Watching(pl.Likelihood):
+        def plan(self, here, generator):
+            used.setdefault(len(here.site), set()).add(torch.get_num_threads())
+            return super().plan(here, generator)
+
+    server = pl.Site.of("server", federation.sites[0].inputs[:9], pl.exact(SPACE), [0] * 9)
+    joint = pl.Federation.of(federation.sites[:3], server=server)
+    before = torch.get_num_threads()
+    torch.set_num_threads(4)
+    try:
+        trained(Threaded(2), network("mlp"), pl.Recipe(rounds=2, method=Watching()), joint)
+    finally:
+        torch.set_num_threads(before)
+    assert used.pop(9) == {4}
+    assert set.union(*used.values()) == {2}
+
+
 def test_no_more_threads_than_sites(federation):
     engine, few = Threaded(8), pl.Federation.of(federation.sites[:2])
     trained(engine, network("mlp"), pl.Recipe(rounds=1), few)
-    assert len(engine._crew) == 2
+    assert set(engine._crews) == {2}
 
 
 def test_sites_come_back_in_the_same_order_whoever_is_quicker(federation):
@@ -89,7 +109,7 @@ def test_layers_that_draw_for_themselves_are_trained_on_one_thread(federation):
     recipe, model = pl.Recipe(rounds=2), with_body(nn.Conv2d(1, 4, 3), Noise())
     engine = Threaded(3)
     state, records = trained(engine, model, recipe, federation)
-    assert len(engine._crew) == 1
+    assert set(engine._crews) == {1}
     assert records[0]["engine"] == [
         "engine threaded: layers of the model draw random numbers for themselves, so that it is "
         "trained on one thread."
