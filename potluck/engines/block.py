@@ -35,8 +35,9 @@ class Block:
         self.tree: Tree = each(made, tree, self._kinds)
         self._rows = [row(self.tree, site) for site in range(sites)]
         # In order, since a round walks through them for every site.
-        self._order = list(leaves(self._kinds))
-        self._targets = [list(leaves(one)) for one in self._rows]
+        self._order = leaves(self._kinds)
+        self._stacked = leaves(self.tree)
+        self._targets = [leaves(one) for one in self._rows]
 
     def place(self, site: int, tree: Tree, unread: Collection[int] = ()) -> Pairs:
         """Where a site's tensors go, to be copied.
@@ -59,6 +60,23 @@ class Block:
                     here[value.shape[0] :] = -torch.inf
                 here = here[: value.shape[0]]
             pairs.append((here, value))
+        return pairs
+
+    def place_all(self, trees: Sequence[Tree]) -> Pairs:
+        """Where the tensors of the first sites go; what all of them share is copied here at once.
+
+        Args:
+          trees: of each of these sites.
+        """
+        pairs: Pairs = []
+        for number, values in enumerate(zip(*map(leaves, trees), strict=True)):
+            first, stacked = values[0], self._stacked[number]
+            if not self._order[number] and all(value is first for value in values):
+                stacked[: len(trees)].copy_(first)
+                continue
+            for site, value in enumerate(values):
+                here = self._targets[site][number]
+                pairs.append((here if here.shape == value.shape else here[: len(value)], value))
         return pairs
 
     def share(self, site: int, lengths: Lengths) -> Tree:
@@ -96,3 +114,19 @@ class Block:
             made.append({together: vector, **copy(rest)})
         copy_all(pairs)
         return made
+
+
+class Still(Block):
+    """A block that no step changes: what lies there from the round before is not copied again."""
+
+    def __init__(self, tree: Tree, lengths: Lengths, room: Lengths, sites: int) -> None:
+        super().__init__(tree, lengths, room, sites)
+        self._there: list[dict[int, Tensor]] = [{} for _ in range(sites)]
+
+    def place(self, site: int, tree: Tree, unread: Collection[int] = ()) -> Pairs:
+        """Where those of a site's tensors go that are not there yet; see `Block.place`."""
+        tensors, there = dict(enumerate(leaves(tree))), self._there[site]
+        known = {number for number, value in there.items() if tensors[number] is value}
+        pairs = super().place(site, tree, known.union(unread))
+        there.update((n, value) for n, value in tensors.items() if n not in unread)
+        return pairs

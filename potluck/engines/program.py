@@ -23,7 +23,7 @@ import torch
 from torch import Tensor
 from torch.func import grad_and_value, vmap
 
-from potluck.engines.block import Block, Pairs
+from potluck.engines.block import Block, Pairs, Still
 from potluck.engines.site_round import Fixed, Moving, Ready, step
 from potluck.engines.trees import (
     Lengths,
@@ -142,13 +142,12 @@ class Program:
         first = group[0]
         self.length, self.room = length, room
         self.sample, self.sizes = first.fixed, self.sizes_of(first)
-        blocks = [
-            Block(tree, Lengths.of(first), room.lengths, room.sites)
-            for tree in (samples_tree(first), fixed_tree(first), self._moving_tree(first))
-        ]
-        self._samples, self._fixed, self._moving = blocks
-        # The samples that each row of the memory holds: sites that come back find theirs there.
-        self._there: list[Tree] = [{}] * room.sites
+        space = Lengths.of(first), room.lengths, room.sites
+        self._samples, self._fixed = (
+            Still(samples_tree(first), *space),
+            Still(fixed_tree(first), *space),
+        )
+        self._moving = Block(self._moving_tree(first), *space)
         self.memory = self._made(first)
         self._one = _step_of(self.sample, self.sizes)
         self._run = as_it_is(self)
@@ -186,12 +185,9 @@ class Program:
         odd = any(_size(batch) != self.length for ready in group for batch in ready.batches)
         unread = frozenset[int]() if odd else self._run.unread
         for site, ready in enumerate(group):
-            samples = samples_tree(ready)
-            if any(self._there[site].get(name) is not value for name, value in samples.items()):
-                self._there[site] = samples
-                pairs += self._samples.place(site, samples)
+            pairs += self._samples.place(site, samples_tree(ready))
             pairs += self._fixed.place(site, fixed_tree(ready), unread)
-            pairs += self._moving.place(site, self._moving_tree(ready))
+        pairs += self._moving.place_all(self._moving_trees(group))
         rows = each(lambda value: value[: len(group)], memory["batches"])
         pairs += zip(leaves(rows), leaves(self._batches(group)), strict=True)
         copy_all(pairs)
@@ -214,6 +210,19 @@ class Program:
     def _moving_tree(self, ready: Ready) -> Tree:
         """What moves at a site, as the memory holds it."""
         return in_parts(moving_tree(ready.moving), self.sizes)
+
+    def _moving_trees(self, group: Sequence[Ready]) -> list[Tree]:
+        """What moves at some sites; those that start from the same vector share its parts."""
+        first = self._moving_tree(group[0])
+        trees = [first]
+        for ready in group[1:]:
+            tree = moving_tree(ready.moving)
+            if tree["vector"] is group[0].moving.vector:
+                rest = {name: value for name, value in tree.items() if name != "vector"}
+                trees.append({"vector": first["vector"], **in_parts(rest, self.sizes)})
+            else:
+                trees.append(in_parts(tree, self.sizes))
+        return trees
 
     def _made(self, ready: Ready) -> Tree:
         """The memory, for sites like this one."""

@@ -6,6 +6,7 @@ from dataclasses import asdict, dataclass, field, replace
 
 import torch
 from torch import Tensor
+from torch.linalg import vector_norm
 
 from potluck.engines.contribution import Part, contributions, keeper, part
 from potluck.engines.engine import Engine, Finished, Orders
@@ -218,7 +219,10 @@ def close_round(
         opened.traffic[update.site]["up"] = size_in_bytes(update)
         arrived = arrival(network, recipe, done.site, state, update, held, server)
         method = recipe.method.receive(method, arrived)
-        metrics[update.site] = update.metrics
+        # How far the site's model moved; most often this length is known by now.
+        plain = arrived.change is update.delta and weights[1] is None
+        drift = kept.norm if plain else vector_norm(arrived.change)
+        metrics[update.site] = {**update.metrics, "drift": float(drift)}
     state = replace(state, method=method, sites=sites)
 
     updates: dict[str, dict[str, float]] = {}
@@ -372,11 +376,13 @@ def _server_trained(
     if update is None:
         return state, {}
     held = _on(state.theta, held_entries(network.layout, server.view))
-    check_update(update, len(network.layout) if held is None else len(held), state.round)
+    size = len(network.layout) if held is None else len(held)
+    drift = check_update(update, size, state.round)
     theta = (
         state.theta + update.delta if held is None else state.theta.index_add(0, held, update.delta)
     )
-    return replace(state, theta=theta, buffers=update.buffers), update.metrics
+    metrics = {**update.metrics, "drift": float(drift)}
+    return replace(state, theta=theta, buffers=update.buffers), metrics
 
 
 def _static(network: Network, federation: Federation, state: ServerState) -> ServerState:

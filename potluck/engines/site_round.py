@@ -4,6 +4,7 @@
 sites use the same parts and take the steps of many sites at once with the same `step`.
 """
 
+import math
 from collections.abc import Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
@@ -251,7 +252,6 @@ def finish(ready: Ready, moving: Moving, losses: Tensor) -> tuple[Update, SiteSt
             "loss": float(losses) / steps,
             "samples": float(len(fixed.plan.pool)),
             "steps": float(steps),
-            "drift": float(vector_norm(progress.change)),
             **fixed.plan.metrics,
         },
         weights=fixed.plan.weights,
@@ -304,16 +304,21 @@ def held_entries(layout: Layout, view: LabelView) -> Tensor | None:
     return layout.entries(view.classes)
 
 
-def check_update(update: Update, size: int, round_number: int) -> None:
+def check_update(update: Update, size: int, round_number: int) -> Tensor:
     """Refuse an update of the wrong size or with values that are not finite.
 
     Args:
       update:       what a site sent.
       size:         how many entries of θ the site holds.
       round_number: for the message.
+
+    Returns:
+      0-d, the length of the update of θ.
     """
     check_sizes(update, size, round_number)
-    check_finite(update, vector_norm(update.delta), round_number)
+    norm = vector_norm(update.delta)
+    check_finite(update, norm, round_number)
+    return norm
 
 
 def check_sizes(update: Update, size: int, round_number: int) -> None:
@@ -339,7 +344,7 @@ def check_finite(update: Update, norm: Tensor, round_number: int) -> None:
     # One number first: a look at each tensor would wait for the GPU each time. Squares of large
     # numbers may overflow, but no number that is not finite is lost in their sum.
     total = get_total_norm([norm, *floats.values()]) if floats else norm
-    if total.isfinite():
+    if math.isfinite(total):
         return
     for name, tensor in {"the update": update.delta, **floats}.items():
         if not tensor.isfinite().all():

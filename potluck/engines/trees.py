@@ -1,6 +1,6 @@
 """A site's tensors as nested dictionaries, so that sites can be stacked or share memory."""
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -84,15 +84,23 @@ def signature(ready: Ready) -> Any:
     # Where a site has as many samples as classes or symbols, shapes do not tell which tensors
     # have a row for each sample: only sites of that very size are alike.
     unclear = own.samples if own.samples in (ready.fixed.data.log_a.shape[1], own.symbols) else None
-    trees = (samples_tree(ready), fixed_tree(ready), moving_tree(ready.moving))
-    return unclear, *(tuple(_shapes(key, tree[key], key, own) for key in tree) for tree in trees)
+    found: list[Any] = [unclear]
+    for tree in (samples_tree(ready), fixed_tree(ready), moving_tree(ready.moving)):
+        for name, value in tree.items():
+            _describe(name, value, name, own, found)
+    return tuple(found)
 
 
-def _shapes(name: str, value: Any, within: str, own: Lengths) -> Any:
+def _describe(name: str, value: Any, within: str, own: Lengths, found: list[Any]) -> None:
+    """Add names, types and shapes to a flat list, which is quicker to make than a tree."""
+    found.append(name)
     if isinstance(value, dict):
-        return name, tuple(_shapes(key, inner, within, own) for key, inner in value.items())
+        for key, inner in value.items():
+            _describe(key, inner, within, own, found)
+        found.append(len(value))
+        return
     kind = _kind(name, value, within, own)
-    return name, value.dtype, kind, value.shape[1:] if kind else value.shape
+    found += (value.dtype, kind, value.shape[1:] if kind else value.shape)
 
 
 def kinds(tree: Tree, own: Lengths) -> Tree:
@@ -161,13 +169,17 @@ def row(tree: Any, number: int) -> Any:
     return each(lambda stacked: stacked[number], tree)
 
 
-def leaves(tree: Any) -> Iterator[Tensor]:
-    """All tensors of a tree, in order."""
-    if isinstance(tree, dict):
-        for value in tree.values():
-            yield from leaves(value)
-    else:
-        yield tree
+def leaves(tree: Any) -> list[Any]:
+    """All tensors of a tree, or whatever it holds, in order."""
+    if not isinstance(tree, dict):
+        return [tree]
+    found = []
+    for value in tree.values():
+        if isinstance(value, dict):
+            found += leaves(value)
+        else:
+            found.append(value)
+    return found
 
 
 def copy_all(pairs: Iterable[tuple[Tensor, Tensor]]) -> None:

@@ -13,7 +13,6 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from potluck.labels.information import tells
 from potluck.losses import view_nll
 from potluck.messages import Tensors
 from potluck.methods.augmented import Augmented
@@ -34,9 +33,7 @@ class Likelihood(Augmented):
         The loss of the others does not depend on the model. Averaged in, a site that has no others
         would only hold the model where it is, so it sits the round out.
         """
-        site = here.site
-        telling = tells(site.log_a, site.log_b)
-        return Plan(pool=telling[site.symbols].nonzero().flatten())
+        return Plan(pool=here.site.telling)
 
     def loss(self, step: Step) -> tuple[Tensor, Tensors]:
         """Mean negative log-likelihood of the batch's observed symbols."""

@@ -24,12 +24,15 @@ changed. Parameters that a site trains but never sends are `personal`.
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
+from functools import cached_property
 from itertools import count
+from weakref import WeakKeyDictionary
 
 import torch
 from torch import Tensor
 
 from potluck.federation import Federation, Site
+from potluck.labels.information import tells
 from potluck.local import LocalTraining
 from potluck.messages import Tensors, Update
 from potluck.models.network import Layout, Network, infer_batched
@@ -71,28 +74,39 @@ class SiteData:
         """(Z, K) log p(y | z): the class proportions among the samples of each symbol."""
         return torch.log_softmax(self.log_a + self.prior.log(), 1)
 
+    @cached_property
+    def telling(self) -> Tensor:
+        """(n,) int64: the samples whose label says something about the class."""
+        return tells(self.log_a, self.log_b)[self.symbols].nonzero().flatten()
+
     @classmethod
     def of(cls, site: Site, dtype: torch.dtype = torch.float32) -> "SiteData":
-        """The tensors of a site, with its view as the site itself knows it.
+        """The tensors of a site, with its view as the site itself knows it; made once.
 
         Args:
           site:  the site.
           dtype: of likelihoods and priors: the model's.
         """
-        view = site.view.own()
-        device = site.inputs.device
-        return cls(
-            inputs=site.inputs,
-            symbols=site.symbols,
-            log_a=view.log_codebook.to(device, dtype),
-            log_b=view.log_normaliser.to(device, dtype),
-            prior=view.prior.to(device, dtype),
-            truth=_own_truth(site),
-            names=view.symbols.names,
-        )
+        made = _MADE.setdefault(site, {})
+        if dtype not in made:
+            view, device = site.view.own(), site.inputs.device
+            made[dtype] = cls(
+                inputs=site.inputs,
+                symbols=site.symbols,
+                log_a=view.log_codebook.to(device, dtype),
+                log_b=view.log_normaliser.to(device, dtype),
+                prior=view.prior.to(device, dtype),
+                truth=_own_truth(site),
+                names=view.symbols.names,
+            )
+        return made[dtype]
 
     def __len__(self) -> int:
         return len(self.inputs)
+
+
+_MADE: WeakKeyDictionary[Site, dict[torch.dtype, SiteData]] = WeakKeyDictionary()
+"""What `SiteData.of` made, for as long as the sites are there: every round asks for it again."""
 
 
 def _own_truth(site: Site) -> Tensor | None:
