@@ -22,8 +22,9 @@ from potluck.engines.stacked import Stacked
 from potluck.engines.threaded import Threaded
 from potluck.models.network import Network
 
-SMALL = 3_000_000
-"""Parameters up to which several sites share one stream of a GPU."""
+# On a GPU, from trials on an H200 (benchmarks/PERFORMANCE.md).
+SMALL = 3_000_000  # parameters up to which sites are stacked, or many train at once
+ALONE = 4e8  # floating-point operations of a step above which convolutions are not stacked
 
 # About what two cores of a CPU do, from trials with the models of benchmarks/models.py.
 COMPILING = 10.0  # seconds to compile
@@ -61,14 +62,15 @@ def choose_engine(orders: Orders) -> tuple[Engine, str]:
     """The engine for a study, from the orders of its first round; and the reason."""
     sites, size = len(orders.cohort), len(orders.network.layout)
     if orders.cohort[0].inputs.device.type == "cuda":
-        if sites > 1 and size <= SMALL:
+        if sites > 1 and size <= SMALL and _stackable(orders):
             streams = 1 if orders.draws_for_itself else 4
             group = min(-(-sites // streams), 64)
             return Graphed(streams, group), (
-                f"engine graphed: {streams} CUDA graphs of {group} stacked sites, since the model "
-                f"has only {size:,} parameters."
+                f"engine graphed: {streams} CUDA graphs of {group} stacked sites, since their "
+                "steps are small."
             )
-        streams = 1 if orders.draws_for_itself else min(sites, 5)
+        most = 10 if size <= SMALL else 5
+        streams = 1 if orders.draws_for_itself else min(sites, most)
         return Graphed(streams), f"engine graphed: {streams} sites at once as CUDA graphs."
     if sites == 1:
         return Sequential(), "engine sequential: one site at a time takes part."
@@ -92,13 +94,22 @@ def choose_engine(orders: Orders) -> tuple[Engine, str]:
 
 def _saved_by_compiling(orders: Orders) -> float:
     """About how many seconds compiled steps save in a whole run on a CPU."""
-    local, recipe = orders.recipe.local, orders.recipe
+    local = orders.recipe.local
     samples = [len(site) for site in orders.cohort]
     steps = [local.steps or local.epochs * -(-count // local.batch_size) for count in samples]
-    batch = min(local.batch_size, max(samples))
+    return orders.recipe.rounds * sum(steps) * (CALLS + FUSED * _arithmetic(orders) / ARITHMETIC)
+
+
+def _arithmetic(orders: Orders) -> float:
+    """About how many floating-point operations a step takes."""
+    batch = min(orders.recipe.local.batch_size, max(map(len, orders.cohort)))
     # A forward pass, and about twice as much for the gradients.
-    arithmetic = 3 * batch * operations(orders.network, orders.cohort[0].inputs[:1])
-    return recipe.rounds * sum(steps) * (CALLS + FUSED * arithmetic / ARITHMETIC)
+    return 3 * batch * operations(orders.network, orders.cohort[0].inputs[:1])
+
+
+def _stackable(orders: Orders) -> bool:
+    """Whether stacked sites are quicker: a convolution of theirs is one for each site after all."""
+    return not _convolves(orders.network) or _arithmetic(orders) <= ALONE
 
 
 def _convolves(network: Network) -> bool:

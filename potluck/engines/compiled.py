@@ -2,12 +2,14 @@
 
 Tracing runs the step's Python once and records what it does to tensors (`make_fx`), so that any
 method can be compiled, whatever Python it is written in, as long as no decision in its loss
-depends on a tensor's value. What is recorded goes to `torch.compile`.
+depends on a tensor's value. What is recorded goes to Inductor, the compiler of `torch.compile`,
+without the part that reads Python: it would only read the same operations again, and look at every
+tensor's shape before each step.
 """
 
 import ctypes
 
-import torch
+import torch._inductor
 from torch.func import functionalize
 from torch.fx import GraphModule, Node
 from torch.fx.experimental.proxy_tensor import make_fx
@@ -39,8 +41,9 @@ def compiled(program: Program) -> Run:
         steps = piecewise(steps)
     if not program.memory["number"].is_cuda:
         keep_freed_memory()
-    quick = torch.compile(steps, fullgraph=True, dynamic=False)
     try:
+        # A tree counts as one input, which its annotation does not say.
+        quick = torch._inductor.compile(steps, [program.memory])  # type: ignore[list-item]
         quick(program.memory)
     except RuntimeError as error:  # no C++ compiler, say
         raise CannotCompileError(f"the step cannot be compiled: {_first_line(error)}") from error
