@@ -1,11 +1,13 @@
 """`auto`: choose the engine from the device, the model and how much there is to train.
 
 The choice depends on the study and the machine alone, never on a clock, so that a study gives
-the same result each time. On a GPU, steps are compiled and captured; small models are stacked as
-well. On a CPU, each core trains its own sites. Compiling takes some seconds and saves a part of
-each step (the calling of operations, and about a tenth of the arithmetic): it is done where it pays
-back within the run. Compiled steps without convolutions are few large matrix products, which all
-cores can share: sites of such models are stacked.
+the same result each time. On a GPU, steps are captured as graphs that run at once; sites with
+small steps are stacked as well. On a CPU, each core trains its own sites. Compiling takes some
+seconds and saves a part of each step (the calling of operations, and passes through memory): it
+is done where it pays back within the run. Compiled steps without convolutions are few large
+matrix products, which all cores of a CPU can share: sites of such models are stacked.
+
+A server that trains on its own data is a cohort of one site; it has an engine of its own.
 """
 
 from collections.abc import Iterator
@@ -25,6 +27,8 @@ from potluck.models.network import Network
 # On a GPU, from trials on an H200 (benchmarks/PERFORMANCE.md).
 SMALL = 3_000_000  # parameters up to which sites are stacked, or many train at once
 ALONE = 4e8  # floating-point operations of a step above which convolutions are not stacked
+GPU_COMPILING = 25.0  # seconds to compile, rather more for deep models
+GPU_CALLS = 1e-3  # seconds that a compiled step in a graph saves, rather more for deep models
 
 # About what two cores of a CPU do, from trials with the models of benchmarks/models.py.
 COMPILING = 10.0  # seconds to compile
@@ -60,22 +64,37 @@ class Auto:
 
 def choose_engine(orders: Orders) -> tuple[Engine, str]:
     """The engine for a study, from the orders of its first round; and the reason."""
+    on_gpu = orders.cohort[0].inputs.device.type == "cuda"
+    return for_gpu(orders) if on_gpu else for_cpu(orders)
+
+
+def for_gpu(orders: Orders) -> tuple[Engine, str]:
+    """Graphs on streams: of stacked sites where steps are small, compiled in runs that are long."""
     sites, size = len(orders.cohort), len(orders.network.layout)
-    if orders.cohort[0].inputs.device.type == "cuda":
-        if sites > 1 and size <= SMALL and _stackable(orders):
-            streams = 1 if orders.draws_for_itself else 4
-            group = min(-(-sites // streams), 64)
-            return Graphed(streams, group), (
-                f"engine graphed: {streams} CUDA graphs of {group} stacked sites, since their "
-                "steps are small."
-            )
-        most = 10 if size <= SMALL else 5
-        streams = 1 if orders.draws_for_itself else min(sites, most)
-        return Graphed(streams), f"engine graphed: {streams} sites at once as CUDA graphs."
+    saved = _steps(orders) * GPU_CALLS
+    pays = saved > GPU_COMPILING
+    short = "" if pays else " The run is too short for compiling to pay back."
+    if sites > 1 and size <= SMALL and _stackable(orders):
+        streams = 1 if orders.draws_for_itself else 4
+        group = min(-(-sites // streams), 64)
+        return Graphed(streams, group, compile=pays), (
+            f"engine graphed: {streams} CUDA graphs of {group} stacked sites, since their "
+            f"steps are small.{short}"
+        )
+    most = 10 if size <= SMALL else 5
+    streams = 1 if orders.draws_for_itself else min(sites, most)
+    return Graphed(streams, compile=pays), (
+        f"engine graphed: {streams} sites at once as CUDA graphs.{short}"
+    )
+
+
+def for_cpu(orders: Orders) -> tuple[Engine, str]:
+    """Each core its own sites, or fully connected ones stacked; compiled in runs that are long."""
+    sites, size = len(orders.cohort), len(orders.network.layout)
     if sites == 1:
         return Sequential(), "engine sequential: one site at a time takes part."
     cores = 1 if orders.draws_for_itself else min(torch.get_num_threads(), sites)
-    saved = _saved_by_compiling(orders)
+    saved = _steps(orders) * (CALLS + FUSED * _arithmetic(orders) / ARITHMETIC)
     if saved > COMPILING:
         why = (
             f"compiling takes about {COMPILING:.0f} s once and saves about {saved:,.0f} s over "
@@ -92,12 +111,12 @@ def choose_engine(orders: Orders) -> tuple[Engine, str]:
     return Sequential(), f"engine sequential: {short}"
 
 
-def _saved_by_compiling(orders: Orders) -> float:
-    """About how many seconds compiled steps save in a whole run on a CPU."""
+def _steps(orders: Orders) -> int:
+    """About how many steps all sites together take in the whole run."""
     local = orders.recipe.local
-    samples = [len(site) for site in orders.cohort]
-    steps = [local.steps or local.epochs * -(-count // local.batch_size) for count in samples]
-    return orders.recipe.rounds * sum(steps) * (CALLS + FUSED * _arithmetic(orders) / ARITHMETIC)
+    batches = [-(-len(site) // local.batch_size) for site in orders.cohort]
+    steps = [local.steps or local.epochs * count for count in batches]
+    return orders.recipe.rounds * sum(steps)
 
 
 def _arithmetic(orders: Orders) -> float:
@@ -136,5 +155,5 @@ def operations(network: Network, sample: Tensor) -> int:
         if isinstance(layer, nn.Linear | nn.Conv1d | nn.Conv2d | nn.Conv3d):
             layer.register_forward_hook(count)
     with torch.no_grad():
-        module(sample.float())
+        module(sample.float().cpu())
     return sum(found)

@@ -7,7 +7,7 @@ from torch.utils.flop_counter import FlopCounterMode
 
 import potluck as pl
 from potluck.engines import Auto, Sequential, Stacked, Threaded, run, start
-from potluck.engines.auto import choose_engine, operations
+from potluck.engines.auto import choose_engine, for_gpu, operations
 from potluck.engines.engine import Orders
 from potluck.models import as_classifier, build
 from potluck.models.network import Network
@@ -78,6 +78,32 @@ def test_one_core_is_not_shared(model, rounds, engine):
     found, why = chosen(model, 5, rounds, cores=1)
     assert type(found) is type(engine)
     assert "each core" not in why
+
+
+@pytest.mark.parametrize(
+    ("model", "sites", "batch", "streams", "group"),
+    [
+        ("mlp", 100, 4, 4, 25),  # small steps are stacked, whatever the batch
+        ("mlp", 100, 4096, 4, 25),
+        ("mlp", 1, 4, 1, 1),
+        ("cnn", 10, 1, 4, 3),
+        ("cnn", 10, 512, 10, 1),  # convolutions that are work enough by themselves are not
+        ("cnn", 3, 512, 3, 1),
+        ("resnet18", 10, 4, 5, 1),  # 11 million parameters
+        (Noise(), 10, 4, 1, 10),
+    ],
+)
+@pytest.mark.parametrize("rounds", [1, 10**6])
+def test_the_choice_on_a_gpu_weighs_the_arithmetic_of_a_step(
+    model, sites, batch, streams, group, rounds
+):
+    recipe = pl.Recipe(rounds=rounds, local=pl.LocalTraining(batch_size=batch))
+    made = build(model, (1, 8, 8), 3) if isinstance(model, str) else as_classifier(model)
+    people = federation(sites, samples=512)
+    engine, why = for_gpu(Orders(Network(made), recipe, people.sites, {}, lambda site: None))
+    assert (engine.streams, engine.group) == (streams, group)
+    assert engine.compile == (rounds > 1)
+    assert ("too short for compiling" in why) == (rounds == 1)
 
 
 @pytest.mark.parametrize("model", ["linear", "mlp", "lenet", "resnet18", "mobilenet_v2"])
