@@ -38,27 +38,43 @@ FUSED = 0.1  # share of their time that fusing saves
 TOGETHER = 2_000_000  # parameters of the sites that are stacked: more do not stay in the caches
 
 
+@dataclass(frozen=True)
+class Choice:
+    """An engine, the rounds that it was chosen for, and why.
+
+    Args:
+      recipe: what the parties of these rounds agreed on.
+      sites:  how many take part.
+      engine: the engine.
+      reason: in words.
+    """
+
+    recipe: Recipe
+    sites: int
+    engine: Engine
+    reason: str
+
+
 @dataclass
 class Auto:
     """The engine that suits the study, and one for the server's own training; it says why."""
 
-    _chosen: dict[tuple[Recipe, int], tuple[Engine, str]] = field(
-        default_factory=dict, init=False, repr=False
-    )
+    _choices: list[Choice] = field(default_factory=list, init=False, repr=False)
 
     @property
     def remarks(self) -> list[str]:
         """Which engine was chosen for the sites, and what the engines have to say."""
-        chosen = list(self._chosen.values())
-        reasons = [reason for _, reason in chosen[:1]]  # sites train before the server does
-        return reasons + [remark for engine, _ in chosen for remark in engine.remarks]
+        reasons = [choice.reason for choice in self._choices[:1]]  # sites train before the server
+        return reasons + [remark for choice in self._choices for remark in choice.engine.remarks]
 
     def run(self, orders: Orders) -> Iterator[Finished]:
         """Train with the engine for such a recipe and so many sites; the first round decides."""
-        kind = orders.recipe, len(orders.cohort)
-        if kind not in self._chosen:
-            self._chosen[kind] = choose_engine(orders)
-        engine, _ = self._chosen[kind]
+        recipe, sites = orders.recipe, len(orders.cohort)
+        for choice in self._choices:
+            if choice.sites == sites and choice.recipe == recipe:
+                return choice.engine.run(orders)
+        engine, reason = choose_engine(orders)
+        self._choices.append(Choice(recipe, sites, engine, reason))
         return engine.run(orders)
 
 

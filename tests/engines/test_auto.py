@@ -131,18 +131,16 @@ def test_it_trains_like_the_engine_it_chose_and_the_history_says_which():
 
 
 def test_the_server_trains_on_an_engine_of_its_own():
-    """Here the sites' choice does not matter: a server is one site, with all cores."""
+    """The sites' choice does not matter: a server is one site, with all cores."""
     recipe, joint = pl.Recipe(rounds=10**6), federation(3)
     network, engine = Network(build("mlp", (1, 8, 8), 3)), Auto()
 
-    def told(orders):
-        return next(iter(engine._chosen[orders]))
-
     sites = Orders(network, recipe, joint.sites, {}, lambda site: None)
     server = Orders(network, recipe, joint.sites[:1], {}, lambda site: None)
-    engine.run(sites)
-    engine.run(server)
-    assert isinstance(told((recipe, 3)), Stacked)
-    assert isinstance(told((recipe, 1)), Sequential)
+    for orders in (sites, server, sites):
+        engine.run(orders)
+    for_sites, for_server = engine._choices
+    assert isinstance(for_sites.engine, Stacked)
+    assert isinstance(for_server.engine, Sequential)
     assert len(engine.remarks) == 1
     assert "stacked" in engine.remarks[0]

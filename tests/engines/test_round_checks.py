@@ -2,7 +2,16 @@
 
 import pytest
 import torch
-from by_hand import CPU, play, seesaw, seesaw_network, whole
+from by_hand import (
+    CPU,
+    descend,
+    gradient_a,
+    gradient_b,
+    play,
+    seesaw,
+    seesaw_network,
+    whole,
+)
 
 import potluck as pl
 from potluck.engines import run, start
@@ -71,6 +80,17 @@ def test_divergence_names_round_and_site_and_leaves_the_last_state():
     (last,) = states
     assert last.round == 1
     assert torch.isfinite(last.theta).all()
+
+
+@pytest.mark.parametrize("federated", [pl.FedAvg(), pl.FedNova(), pl.Scaffold()])
+def test_drift_is_how_far_a_sites_model_moved(federated):
+    """FedNova sends its change divided by the number of steps; that is no shorter way."""
+    local, ends = whole(0.5, steps=3), {"A": gradient_a, "B": gradient_b}
+    _, (record,) = play(seesaw_network(), pl.Recipe(1, federated=federated, local=local), seesaw())
+    for name, gradient in ends.items():
+        # Both entries of θ, the two rows of the head, move by as much.
+        moved = 2**0.5 * abs(descend(gradient, 0.0, 0.5, 3))
+        assert record["sites"][name]["drift"] == pytest.approx(moved, rel=1e-12)
 
 
 def test_a_learning_rate_that_diverges_on_images_says_so():
