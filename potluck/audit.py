@@ -181,7 +181,9 @@ def _rehearse(
     state = start(network, brief, federation, device)
     theta = brief.method.adjust(state.method, theta.to(device), network.layout)
     state = replace(state, theta=theta, federated=brief.federated.start(theta))
-    listening = _Listening({site.name: _Heard([], []) for site in federation.sites})
+    # The server trains like a site; what it tells itself is heard, but crosses nothing.
+    everyone = (*federation.sites, *([federation.server] if federation.server else []))
+    listening = _Listening({site.name: _Heard([], []) for site in everyone})
     for _ in range(min(ROUNDS, recipe.rounds)):
         state, _ = one_round(network, brief, federation, listening, state)
     return listening.heard
