@@ -143,11 +143,10 @@ class Program:
         self.length, self.room = length, room
         self.sample, self.sizes = first.fixed, self.sizes_of(first)
         space = Lengths.of(first), room.lengths, room.sites
-        self._samples, self._fixed = (
-            Still(samples_tree(first), *space),
-            Still(fixed_tree(first), *space),
-        )
-        self._moving = Block(self._moving_tree(first), *space)
+        self._samples = Still(samples_tree(first), *space)
+        self._fixed = Still(fixed_tree(first), *space)
+        (moving,) = self._moving_trees([first])
+        self._moving = Block(moving, *space)
         self.memory = self._made(first)
         self._one = _step_of(self.sample, self.sizes)
         self._run = as_it_is(self)
@@ -207,21 +206,16 @@ class Program:
             if length not in (None, self.length):
                 self._odd_step(group, list(sites), number)
 
-    def _moving_tree(self, ready: Ready) -> Tree:
-        """What moves at a site, as the memory holds it."""
-        return in_parts(moving_tree(ready.moving), self.sizes)
-
     def _moving_trees(self, group: Sequence[Ready]) -> list[Tree]:
-        """What moves at some sites; those that start from the same vector share its parts."""
-        first = self._moving_tree(group[0])
-        trees = [first]
-        for ready in group[1:]:
+        """What moves at some sites, as the memory holds it; a vector of several is parted once."""
+        parts: dict[int, Any] = {}
+        trees = []
+        for ready in group:
             tree = moving_tree(ready.moving)
-            if tree["vector"] is group[0].moving.vector:
-                rest = {name: value for name, value in tree.items() if name != "vector"}
-                trees.append({"vector": first["vector"], **in_parts(rest, self.sizes)})
-            else:
-                trees.append(in_parts(tree, self.sizes))
+            vector = tree.pop("vector")
+            if id(vector) not in parts:
+                parts[id(vector)] = in_parts(vector, self.sizes)
+            trees.append({"vector": parts[id(vector)], **in_parts(tree, self.sizes)})
         return trees
 
     def _made(self, ready: Ready) -> Tree:
