@@ -182,8 +182,7 @@ def _rehearse(
     theta = brief.method.adjust(state.method, theta.to(device), network.layout)
     state = replace(state, theta=theta, federated=brief.federated.start(theta))
     # The server trains like a site; what it tells itself is heard, but crosses nothing.
-    everyone = (*federation.sites, *([federation.server] if federation.server else []))
-    listening = _Listening({site.name: _Heard([], []) for site in everyone})
+    listening = _Listening({site.name: _Heard([], []) for site in federation.everyone})
     for _ in range(min(ROUNDS, recipe.rounds)):
         state, _ = one_round(network, brief, federation, listening, state)
     return listening.heard

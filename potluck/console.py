@@ -45,8 +45,7 @@ def complain(message: object) -> None:
 
 def show_sites(federation: Federation, found: Identifiability) -> None:
     """A table of what each site brings, and whether it suffices together."""
-    everyone = [*federation.sites, *([federation.server] if federation.server else [])]
-    _print_table(everyone, found)
+    _print_table(federation.everyone, found)
     colour = "green" if found.complete else "yellow"
     out.print(f"[{colour}]{escape(found.verdict())}[/]", soft_wrap=True)
 

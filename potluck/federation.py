@@ -106,8 +106,7 @@ class Federation:
 
     def check(self) -> None:
         """Raise a clear error for whatever would make training fail or mislead."""
-        everyone = self.sites if self.server is None else (*self.sites, self.server)
-        names = [site.name for site in everyone]
+        names = [site.name for site in self.everyone]
         if twice := sorted({name for name in names if names.count(name) > 1}):
             raise PotluckError(f'two sites are called "{twice[0]}"; names must be distinct.')
         if self.server is not None and self.server.view.private:
@@ -116,7 +115,7 @@ class Federation:
                 "give it a subset view."
             )
         first = self.sites[0].inputs
-        for site in (*everyone, *self.validation):
+        for site in (*self.everyone, *self.validation):
             _check_site(site, self.space, first)
         for aside in self.validation:
             if aside.name not in names:
@@ -130,6 +129,11 @@ class Federation:
                 )
             _check_inputs("the test set", inputs, first)
             _test_classes(self.space, classes)
+
+    @property
+    def everyone(self) -> tuple[Site, ...]:
+        """The sites, and the server where it has data of its own."""
+        return self.sites if self.server is None else (*self.sites, self.server)
 
     def identifiability(self) -> Identifiability:
         """What the sites' views (and the server's) can separate."""

@@ -387,7 +387,6 @@ def _server_trained(
 
 def _static(network: Network, federation: Federation, state: ServerState) -> ServerState:
     """Batch-norm statistics over everybody's samples, for the model as it now is."""
-    everyone = (*federation.sites, *([federation.server] if federation.server else []))
 
     def sums(site: Site) -> Tensors:
         own, theta = network, state.theta
@@ -396,7 +395,7 @@ def _static(network: Network, federation: Federation, state: ServerState) -> Ser
             theta = theta[network.layout.entries(site.view.classes).to(theta.device)]
         return norm_sums(own, theta, state.buffers, site.inputs)
 
-    return replace(state, buffers=static_buffers(state.buffers, map(sums, everyone)))
+    return replace(state, buffers=static_buffers(state.buffers, map(sums, federation.everyone)))
 
 
 def _on(like: Tensor, entries: Tensor | None) -> Tensor | None:

@@ -32,8 +32,7 @@ class LabelProjection(Augmented):
     def check(self, federation: Federation) -> None:
         """Every site needs labels that follow from the class with known probabilities."""
         super().check(federation)
-        everyone = [*federation.sites, *([federation.server] if federation.server else [])]
-        for site in everyone:
+        for site in federation.everyone:
             codebook = site.view.codebook
             columns = torch.allclose(codebook.sum(0), torch.ones_like(codebook[0]))
             if not columns or len(codebook) == 1:
