@@ -15,6 +15,7 @@ from torch.fx import GraphModule, Node
 from torch.fx.experimental.proxy_tensor import make_fx
 
 from potluck.engines.parts import piecewise
+from potluck.engines.products import Products, taken_out
 from potluck.engines.program import CannotCompileError, Program, Run
 from potluck.engines.trees import Tree, leaves
 
@@ -37,17 +38,24 @@ def compiled(program: Program) -> Run:
     """The program's step, compiled for memory of its shapes; what the memory holds is lost."""
     steps = traced(program)
     unread = unread_by(steps, program)
-    if len(program.sizes) > 1:
-        steps = piecewise(steps)
+    products = rewritten(steps, program)
     if not program.memory["number"].is_cuda:
         keep_freed_memory()
     try:
         # A tree counts as one input, which its annotation does not say.
-        quick = torch._inductor.compile(steps, [program.memory])  # type: ignore[list-item]
+        made = torch._inductor.compile(steps, [program.memory])  # type: ignore[list-item]
+        quick = products.after(made)
         quick(program.memory)
     except RuntimeError as error:  # no C++ compiler, say
         raise CannotCompileError(f"the step cannot be compiled: {_first_line(error)}") from error
     return Run(quick, unread)
+
+
+def rewritten(steps: GraphModule, program: Program) -> Products:
+    """Rewrite a traced step, in place, for vectors in parts; what is left to do after it."""
+    if len(program.sizes) == 1:
+        return Products((), ())
+    return taken_out(piecewise(steps))
 
 
 def keep_freed_memory() -> None:
