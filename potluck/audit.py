@@ -159,7 +159,7 @@ class _Listening:
     heard: dict[str, _Heard]
     remarks: tuple[str, ...] = ()
 
-    def run(self, orders: Orders) -> Iterator[Finished]:
+    def run(self, orders: Orders) -> Iterator[Sequence[Finished]]:
         """Train the cohort in order."""
 
         def noted(site: Site) -> Broadcast:
@@ -168,7 +168,8 @@ class _Listening:
             return message
 
         for finished in Sequential().run(replace(orders, broadcast=noted)):
-            self.heard[finished.site.name].sent.append(finished.update)
+            for done in finished:
+                self.heard[done.site.name].sent.append(done.update)
             yield finished
 
 

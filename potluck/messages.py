@@ -80,6 +80,7 @@ def size_in_bytes(message: Broadcast | Update) -> int:
     """How many bytes of tensors a message carries; names and framing come on top."""
     total = 0
     for value in vars(message).values():
-        tensors = value.values() if isinstance(value, dict) else (value,)
-        total += sum(tensor.nbytes for tensor in tensors if isinstance(tensor, Tensor))
+        for tensor in value.values() if isinstance(value, dict) else (value,):
+            if isinstance(tensor, Tensor):
+                total += tensor.nbytes
     return total

@@ -96,5 +96,5 @@ class Spy:
             return sent
 
         for finished in Sequential().run(replace(orders, broadcast=noted)):
-            self.updates.append(finished.update)
+            self.updates.extend(done.update for done in finished)
             yield finished

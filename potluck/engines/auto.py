@@ -10,7 +10,7 @@ matrix products, which all cores of a CPU can share: sites of such models are st
 A server that trains on its own data is a cohort of one site; it has an engine of its own.
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 
 import torch
@@ -36,6 +36,7 @@ CALLS = 3e-4  # seconds that a compiled step saves by calling fewer operations
 ARITHMETIC = 1.5e11  # floating-point operations in a second
 FUSED = 0.1  # share of their time that fusing saves
 TOGETHER = 2_000_000  # parameters of the sites that are stacked: more do not stay in the caches
+LEAST = 2  # sites that a core takes at once, however large: fewer calls count for more
 
 
 @dataclass(frozen=True)
@@ -67,7 +68,7 @@ class Auto:
         reasons = [choice.reason for choice in self._choices[:1]]  # sites train before the server
         return reasons + [remark for choice in self._choices for remark in choice.engine.remarks]
 
-    def run(self, orders: Orders) -> Iterator[Finished]:
+    def run(self, orders: Orders) -> Iterator[Sequence[Finished]]:
         """Train with the engine for such a recipe and so many sites; the first round decides."""
         recipe, sites = orders.recipe, len(orders.cohort)
         for choice in self._choices:
@@ -119,12 +120,18 @@ def for_cpu(orders: Orders) -> tuple[Engine, str]:
         if _convolves(orders.network):
             each = "each core trains its own sites; " if cores > 1 else ""
             return Threaded(compile=True), f"engine threaded, compiled: {each}{why}"
-        group = min(max(TOGETHER // size, 2), 64)
-        return Stacked(group, compile=True), f"engine stacked, compiled: {why}"
+        return Stacked(_together(size), compile=True), f"engine stacked, compiled: {why}"
     short = "the run is too short for compiling to pay back."
     if cores > 1:
         return Threaded(), f"engine threaded: each core trains its own sites; {short}"
     return Sequential(), f"engine sequential: {short}"
+
+
+def _together(size: int) -> int:
+    """How many sites of a model of some size to stack: as many on each core."""
+    cores = torch.get_num_threads()
+    fits = min(TOGETHER // size, 64)
+    return max(fits // cores, LEAST) * cores
 
 
 def _steps(orders: Orders) -> int:

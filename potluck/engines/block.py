@@ -4,13 +4,13 @@ Sites that are alike have trees (`trees.py`) with the same keys, and tensors of 
 shapes but for their `Lengths`: a block has a row for each site, with room for the longest.
 """
 
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 
 import torch
 from torch import Tensor
 
-from potluck.engines.trees import Lengths, Tree, copy_all, each, in_one, kinds, leaves, row
+from potluck.engines.trees import Lengths, Tree, copy_all, each, kinds, leaves, row
 
 Pairs = list[tuple[Tensor, Tensor]]
 """Targets, and the values of the same shape that belong there."""
@@ -50,13 +50,18 @@ class Block:
           tree:   what goes there.
           unread: numbers of tensors that nobody looks at.
         """
+        return self._place(site, dict(enumerate(leaves(tree))), unread)
+
+    def _place(self, site: int, tensors: Mapping[int, Tensor], unread: Collection[int]) -> Pairs:
+        """Where tensors go, by number; see `place`."""
         pairs: Pairs = []
-        targets = zip(self._targets[site], leaves(tree), self._order, strict=True)
-        for number, (here, value, kind) in enumerate(targets):
+        targets = self._targets[site]
+        for number, value in tensors.items():
             if number in unread:
                 continue
+            here = targets[number]
             if here.shape != value.shape:
-                if kind == "symbols":
+                if self._order[number] == "symbols":
                     here[value.shape[0] :] = -torch.inf
                 here = here[: value.shape[0]]
             pairs.append((here, value))
@@ -88,13 +93,12 @@ class Block:
         found: Tree = each(cut, self._rows[site], self._kinds)
         return found
 
-    def copied(self, lengths: Sequence[Lengths], together: str) -> list[Tree]:
+    def copied(self, lengths: Sequence[Lengths], but: str) -> list[Tree]:
         """Copies of the first sites' trees; vectors held in parts are in one piece.
 
         Args:
-          lengths:  the sites' own.
-          together: the key of a vector of which the sites get rows of one matrix, which is
-                    quicker. For what nobody keeps: one row keeps them all alive.
+          lengths: the sites' own.
+          but:     the key of what is not wanted.
         """
         pairs: Pairs = []
 
@@ -104,14 +108,9 @@ class Block:
                 return pairs[-1][0]
             if 0 in tree:
                 return torch.cat(list(tree.values()), -1)
-            return {key: copy(value) for key, value in tree.items()}
+            return {key: copy(value) for key, value in tree.items() if key != but}
 
-        vectors = in_one(each(lambda value: value[: len(lengths)], self.tree[together]))
-        rows = vectors.clone() if isinstance(self.tree[together], Tensor) else vectors
-        made: list[Tree] = []
-        for site, (own, vector) in enumerate(zip(lengths, rows, strict=True)):
-            rest = {key: value for key, value in self.share(site, own).items() if key != together}
-            made.append({together: vector, **copy(rest)})
+        made = [copy(self.share(site, own)) for site, own in enumerate(lengths)]
         copy_all(pairs)
         return made
 
@@ -125,8 +124,7 @@ class Still(Block):
 
     def place(self, site: int, tree: Tree, unread: Collection[int] = ()) -> Pairs:
         """Where those of a site's tensors go that are not there yet; see `Block.place`."""
-        tensors, there = dict(enumerate(leaves(tree))), self._there[site]
-        known = {number for number, value in there.items() if tensors[number] is value}
-        pairs = super().place(site, tree, known.union(unread))
-        there.update((n, value) for n, value in tensors.items() if n not in unread)
-        return pairs
+        there = self._there[site]
+        new = {n: value for n, value in enumerate(leaves(tree)) if there.get(n) is not value}
+        there.update((n, value) for n, value in new.items() if n not in unread)
+        return self._place(site, new, unread)

@@ -15,7 +15,7 @@ number of sites: random signs, then sums over every `WIDTH`-th entry. Scalar pro
 estimate those of the vectors with a relative error of about 1 / √WIDTH.
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 
@@ -23,6 +23,8 @@ import torch
 from torch import Tensor
 from torch.linalg import vector_norm
 
+from potluck.engines.rows import as_rows
+from potluck.federated import Weighed
 from potluck.streams import stream
 
 WIDTH = 8191  # a prime, so that no layer's columns fall into the same sums
@@ -30,28 +32,30 @@ WIDTH = 8191  # a prime, so that no layer's columns fall into the same sums
 KEPT = 16_000_000  # numbers, 64 MB
 
 Keep = Callable[[Tensor], Tensor]
-"""What is kept of a vector like θ, so that scalar products of these are those of the vectors."""
+"""(S, P) → (S, W): what is kept of vectors like θ; its scalar products are theirs."""
 
 _DIGITS = 6  # of the numbers in the history
 
 
 @dataclass(frozen=True, eq=False)
 class Part:
-    """What is kept of one update until the round's average is known.
+    """What is kept of some updates until the round's average is known.
 
     Args:
-      weight:  how much the site counts.
-      entries: (P_s,) positions in θ of what the site holds; None for all of θ.
-      norm:    0-d, the length of u_s / scale.
-      kept:    what is kept of u_s / scale.
-      scale:   of both.
+      sites:   whose they are.
+      weights: how much each of these sites counts.
+      entries: (P_s,) positions in θ of what these sites hold; None for all of θ.
+      norms:   (S,) the length of each u_s / scale.
+      kept:    (S, W) what is kept of each u_s / scale.
+      scales:  of both.
     """
 
-    weight: float
+    sites: Sequence[str]
+    weights: Sequence[float]
     entries: Tensor | None
-    norm: Tensor
+    norms: Tensor
     kept: Tensor
-    scale: float
+    scales: Sequence[float]
 
 
 def keeper(size: int, sites: int) -> Keep:
@@ -64,37 +68,34 @@ def keeper(size: int, sites: int) -> Keep:
     return _all if size * sites <= KEPT else sketch
 
 
-def part(
-    delta: Tensor,
-    weight: float,
-    entry_weights: Tensor | None,
-    entries: Tensor | None,
-    size: int,
-    keep: Keep,
-) -> Part:
-    """What to keep of an update.
+def part(alike: Sequence[Weighed], size: int, keep: Keep) -> Part:
+    """What to keep of one update, or of several that count for all of θ alike.
 
     Args:
-      delta:         (P_s,) the site's update.
-      weight:        how much the site counts.
-      entry_weights: (P_s,) how much each entry counts, where they differ.
-      entries:       (P_s,) positions in θ of what the site holds; None for all of θ.
-      size:          P, the number of entries of θ.
-      keep:          what is kept of a vector.
+      alike: the updates.
+      size:  P, the number of entries of θ.
+      keep:  what is kept of vectors.
     """
-    own = delta if entry_weights is None else delta * entry_weights
-    whole = own if entries is None else own.new_zeros(size).index_copy(0, entries, own)
-    scale = weight if entry_weights is None else 1.0  # of the results: shorter than the vector
-    return Part(weight, entries, vector_norm(own), keep(whole), scale)
+    first = alike[0]
+    own = as_rows([one.update.delta for one in alike])
+    weights = [one.weight for one in alike]
+    scales = weights  # of the results: shorter than the vectors
+    if first.entry_weights is not None:
+        own, scales = own * first.entry_weights, [1.0]
+    whole = own
+    if first.entries is not None:
+        whole = own.new_zeros(1, size).index_copy(1, first.entries, own)
+    sites = [one.update.site for one in alike]
+    return Part(sites, weights, first.entries, vector_norm(own, dim=1), keep(whole), scales)
 
 
 def contributions(
-    parts: Mapping[str, Part], average: Tensor, holders: Tensor, keep: Keep
+    parts: Sequence[Part], average: Tensor, holders: Tensor, keep: Keep
 ) -> dict[str, dict[str, float]]:
     """What each site was of a round's average update.
 
     Args:
-      parts:   what was kept of the updates, by site.
+      parts:   what was kept of the updates.
       average: (P,) the round's average update Δ; 0 where nobody holds an entry.
       holders: (P,) or 0-d, the total weight W of the sites that hold each entry.
       keep:    what was kept of vectors.
@@ -103,48 +104,50 @@ def contributions(
       for each site its `weight` (as a share of all sites'), `contribution` and `agreement`.
     """
     tiny = torch.finfo(average.dtype).tiny
-    kept = list(parts.values())
 
     def along(direction: Tensor) -> Tensor:
-        own = keep(direction)
-        return torch.stack([part.kept.dot(own) for part in kept])
+        (own,) = keep(direction.unsqueeze(0))
+        return torch.cat([part.kept @ own for part in parts])
 
-    scales = average.new_tensor([part.scale for part in kept])
+    scales = average.new_tensor([scale for part in parts for scale in part.scales])
     whole = vector_norm(average)
-    lengths = torch.stack(
+    lengths = torch.cat(
         [
-            part.norm * (whole if part.entries is None else vector_norm(average[part.entries]))
-            for part in kept
+            part.norms * (whole if part.entries is None else vector_norm(average[part.entries]))
+            for part in parts
         ]
     )
     products = along(average)
     weighted = holders.clamp_min(tiny)
     # W is the same for all entries where all sites hold all of them.
     shares = along(average / weighted) if holders.ndim else products / weighted
-    total = sum(part.weight for part in kept)
     # A round in which nobody moved has no direction to agree with: 0 / 0 becomes 0.
     found = torch.stack([scales * shares / whole**2, (products / lengths).clamp(-1, 1)], 1)
     numbers = found.nan_to_num(0.0, 0.0, 0.0).tolist()
+    sites = [site for part in parts for site in part.sites]
+    weights = [weight for part in parts for weight in part.weights]
+    total = sum(weights)
     return {
         name: {
-            "weight": round(part.weight / total, _DIGITS),
+            "weight": round(weight / total, _DIGITS),
             "contribution": round(share, _DIGITS),
             "agreement": round(cosine, _DIGITS),
         }
-        for (name, part), (share, cosine) in zip(parts.items(), numbers, strict=True)
+        for name, weight, (share, cosine) in zip(sites, weights, numbers, strict=True)
     }
 
 
-def _all(vector: Tensor) -> Tensor:
-    return vector
+def _all(vectors: Tensor) -> Tensor:
+    return vectors
 
 
-def sketch(vector: Tensor) -> Tensor:
-    """(P,) → (WIDTH,): signed sums whose scalar products estimate those of the vectors."""
-    signed = vector * _signs(len(vector), vector.device, vector.dtype)
-    whole = len(vector) // WIDTH * WIDTH
-    sums = signed[:whole].view(-1, WIDTH).sum(0)
-    sums[: len(vector) - whole] += signed[whole:]
+def sketch(vectors: Tensor) -> Tensor:
+    """(S, P) → (S, WIDTH): signed sums whose scalar products estimate those of the vectors."""
+    count, size = vectors.shape
+    signed = vectors * _signs(size, vectors.device, vectors.dtype)
+    whole = size // WIDTH * WIDTH
+    sums = signed[:, :whole].view(count, -1, WIDTH).sum(1)
+    sums[:, : size - whole] += signed[:, whole:]
     return sums
 
 

@@ -61,6 +61,9 @@ class Engine(Protocol):
         """What a user should know about how rounds were run so far."""
         ...
 
-    def run(self, orders: Orders) -> Iterator[Finished]:
-        """Train the cohort; yield its sites, in an order that depends on the orders alone."""
+    def run(self, orders: Orders) -> Iterator[Sequence[Finished]]:
+        """Train the cohort; yield its sites, those together that trained together.
+
+        Their order depends on the orders alone.
+        """
         ...

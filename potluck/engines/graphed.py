@@ -17,7 +17,7 @@ from torch import Tensor
 from potluck.engines.compiled import compiled
 from potluck.engines.engine import Finished, Orders
 from potluck.engines.program import Prepare, Program, Programs, Room, Run, alike, as_it_is
-from potluck.engines.site_round import Moving, Ready, finish, layers_seeded
+from potluck.engines.site_round import Moved, Ready, finish, layers_seeded
 from potluck.engines.stacked import groups
 from potluck.federation import Site
 from potluck.messages import SiteState
@@ -57,7 +57,7 @@ class Graphed:
         """What a user should know about how rounds were run."""
         return self._workers.remarks
 
-    def run(self, orders: Orders) -> Iterator[Finished]:
+    def run(self, orders: Orders) -> Iterator[Sequence[Finished]]:
         """Train the cohort, wave by wave, the largest sites first."""
         # Graphs share one random stream: layers that draw for themselves take turns.
         workers = 1 if orders.draws_for_itself else self.streams
@@ -115,7 +115,7 @@ class _Launched:
 
     sites: Sequence[Ready]
     idle: Sequence[tuple[Site, SiteState]] = ()
-    results: Sequence[tuple[Moving, Tensor]] = ()
+    results: tuple[Sequence[Moved], Tensor] | None = None
     done: torch.cuda.Event | None = None
 
 
@@ -140,14 +140,18 @@ class _Worker(Program):
         return _Launched(group, (), results, self.stream.record_event())
 
 
-def _finished(wave: Sequence[_Launched]) -> Iterator[Finished]:
+def _finished(wave: Sequence[_Launched]) -> Iterator[Sequence[Finished]]:
     for part in wave:
-        for site, state in part.idle:
-            yield Finished(site, None, state)
-        if part.done is not None:
+        if part.idle:
+            yield [Finished(site, None, state) for site, state in part.idle]
+        if part.results is not None:
+            assert part.done is not None
             torch.cuda.current_stream().wait_event(part.done)
-        for ready, (moving, losses) in zip(part.sites, part.results, strict=True):
-            yield Finished(ready.site, *finish(ready, moving, losses))
+            finished = finish(part.sites, *part.results)
+            yield [
+                Finished(ready.site, *result)
+                for ready, result in zip(part.sites, finished, strict=True)
+            ]
 
 
 def _autocast(precision: Precision) -> AbstractContextManager[Any]:

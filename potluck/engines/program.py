@@ -24,7 +24,7 @@ from torch import Tensor
 from torch.func import grad_and_value, vmap
 
 from potluck.engines.block import Block, Pairs, Still
-from potluck.engines.site_round import Fixed, Moving, Ready, step
+from potluck.engines.site_round import Fixed, Moved, Moving, Ready, step
 from potluck.engines.trees import (
     Lengths,
     Tree,
@@ -163,18 +163,43 @@ class Program:
         shapes = tuple((value.shape, value.dtype) for value in leaves(self.memory))
         return self.sample.recipe, self.length, shapes
 
-    def train(self, group: Sequence[Ready]) -> list[tuple[Moving, Tensor]]:
+    def train(self, group: Sequence[Ready]) -> tuple[list[Moved], Tensor]:
         """Take all steps of some sites.
 
         Returns:
-          what moved of each, copied from the memory, and the sum of its steps' losses.
+          what moved of each, copied from the memory, and the (S,) sums of their steps' losses.
         """
         self.load(group)
         for number in range(max(len(ready.batches) for ready in group)):
             self.step(group, number)
-        moved = self._moving.copied([Lengths.of(ready) for ready in group], together="vector")
+        changes, personal = self._vectors(group)
+        others = self._moving.copied([Lengths.of(ready) for ready in group], but="vector")
         losses = self.memory["losses"][: len(group)].clone()
-        return [(Moving(**tree), total) for tree, total in zip(moved, losses, strict=True)]
+        moved = zip(changes, personal, others, strict=True)
+        return [Moved(change, own, **tree) for change, own, tree in moved], losses
+
+    def _vectors(self, group: Sequence[Ready]) -> tuple[Tensor, Tensor]:
+        """(S, P_s) how far each site's θ went from what it received; (S, Q) what is its own.
+
+        Of rows of one matrix, each keeps all alive: they are for what nobody keeps.
+        """
+        received = [ready.fixed.broadcast.theta for ready in group]
+        first, size = received[0], len(received[0])
+        start = first if all(theta is first for theta in received) else torch.stack(received)
+        parts = [part[: len(group)] for part in leaves(self.memory["moving"]["vector"])]
+        if len(parts) == 1:
+            parts = list(parts[0].split([size, sum(self.sizes) - size], 1))
+        changes = first.new_empty(len(group), size)
+        own = [first.new_empty(len(group), 0)]
+        begin = 0
+        for part in parts:
+            end = begin + part.shape[1]
+            if end <= size:
+                torch.sub(part, start[..., begin:end], out=changes[:, begin:end])
+            else:
+                own.append(part)
+            begin = end
+        return changes, torch.cat(own, 1)
 
     def load(self, group: Sequence[Ready]) -> None:
         """Put some sites into the memory, at the start of their steps."""

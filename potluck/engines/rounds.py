@@ -21,7 +21,7 @@ from potluck.engines.site_round import (
 from potluck.engines.static_norm import norm_sums, static_buffers
 from potluck.engines.validation import validate
 from potluck.errors import PotluckError
-from potluck.federated import FedAvg, Mean, RunningMean
+from potluck.federated import FedAvg, Mean, RunningMean, Weighed
 from potluck.federated.weights import entry_weights
 from potluck.federation import Federation, Site
 from potluck.history import Record
@@ -179,7 +179,7 @@ def close_round(
     federation: Federation,
     state: ServerState,
     opened: Opened,
-    finished: Iterable[Finished],
+    finished: Iterable[Sequence[Finished]],
     engine: Engine,
 ) -> tuple[ServerState, Record]:
     """The server's part of a round after the sites have trained.
@@ -190,8 +190,8 @@ def close_round(
       federation: who takes part.
       state:      the state that the round was opened with.
       opened:     the round.
-      finished:   what the sites did, in the order of the cohort; over a network, those that
-                  answered.
+      finished:   what the sites did, those together that trained together; over a network, those
+                  that answered.
       engine:     trains the server on its own data, if the method wants that.
     """
     server = (
@@ -199,36 +199,37 @@ def close_round(
     )
     mean, method, sites = RunningMean(len(network.layout)), state.method, dict(state.sites)
     metrics: dict[str, dict[str, float]] = {}
-    parts: dict[str, Part] = {}
+    parts: list[Part] = []
     keep = keeper(len(network.layout), len(opened.cohort))
     sat_out: list[str] = []
-    for done in finished:
-        if done.state is not None:
-            sites[done.site.name] = done.state
-        update = done.update
-        if update is None:
-            sat_out.append(done.site.name)
-            continue
-        held = opened.entries[update.site]
-        check_sizes(update, len(network.layout) if held is None else len(held), state.round)
-        weights = _weight(recipe, update), _entry_weights(network, recipe, update)
-        kept = part(update.delta, *weights, held, len(network.layout), keep)
-        check_finite(update, kept.norm, state.round)
-        mean.add(update, weights[0], held, weights[1])
-        parts[update.site] = kept
-        opened.traffic[update.site]["up"] = size_in_bytes(update)
-        arrived = arrival(network, recipe, done.site, state, update, held, server)
-        method = recipe.method.receive(method, arrived)
-        # How far the site's model moved; most often this length is known by now.
-        plain = arrived.change is update.delta and weights[1] is None
-        drift = kept.norm if plain else vector_norm(arrived.change)
-        metrics[update.site] = {**update.metrics, "drift": float(drift)}
+    whom = {site.name: site for site in opened.cohort}
+    for together in finished:
+        sites |= {done.site.name: done.state for done in together if done.state is not None}
+        sat_out += [done.site.name for done in together if done.update is None]
+        updates = [done.update for done in together if done.update is not None]
+        arriving = [_weighed(network, recipe, opened, state, update) for update in updates]
+        norms: dict[str, float] = {}
+        for alike in _alike(arriving):
+            kept = part(alike, len(network.layout), keep)
+            check_finite([weighed.update for weighed in alike], kept.norms, state.round)
+            parts.append(kept)
+            norms |= zip(kept.sites, kept.norms.tolist(), strict=True)
+        for weighed in arriving:
+            mean.add(weighed)
+            update, held = weighed.update, weighed.entries
+            opened.traffic[update.site]["up"] = size_in_bytes(update)
+            arrived = arrival(network, recipe, whom[update.site], state, update, held, server)
+            method = recipe.method.receive(method, arrived)
+            # How far the site's model moved; most often this length is known by now.
+            plain = arrived.change is update.delta and weighed.entry_weights is None
+            drift = norms[update.site] if plain else float(vector_norm(arrived.change))
+            metrics[update.site] = {**update.metrics, "drift": drift}
     state = replace(state, method=method, sites=sites)
 
-    updates: dict[str, dict[str, float]] = {}
+    shares: dict[str, dict[str, float]] = {}
     if metrics:
         share, average = len(metrics) / len(federation.sites), mean.mean()
-        updates = contributions(parts, average.delta, average.holders, keep)
+        shares = contributions(parts, average.delta, average.holders, keep)
         state = _averaged(network.layout, recipe, state, average, share)
     if federation.server is not None and (own := recipe.method.at_server()) is not None:
         state, metrics[federation.server.name] = _server_trained(
@@ -240,7 +241,7 @@ def close_round(
         "cohort": [site.name for site in opened.cohort],
         "sat_out": sat_out,
         "sites": metrics,
-        "updates": updates,
+        "updates": shares,
         "bytes": opened.traffic,
     }
     return replace(state, round=state.round + 1), record
@@ -327,6 +328,22 @@ def _own(name: str, vector: Tensor, entries: Tensor, size: int) -> Tensor:
     return vector[entries]
 
 
+def _weighed(
+    network: Network, recipe: Recipe, opened: Opened, state: ServerState, update: Update
+) -> Weighed:
+    """An update of the right size, and how much it counts."""
+    held = opened.entries[update.site]
+    check_sizes(update, len(network.layout) if held is None else len(held), state.round)
+    return Weighed(update, _weight(recipe, update), held, _entry_weights(network, recipe, update))
+
+
+def _alike(weighed: Sequence[Weighed]) -> list[list[Weighed]]:
+    """Updates that count for all of θ alike, together; each of the others by itself."""
+    alone = [[one] for one in weighed if not one.everywhere]
+    together = [one for one in weighed if one.everywhere]
+    return [together, *alone] if together else alone
+
+
 def _weight(recipe: Recipe, update: Update) -> float:
     if recipe.federated.weights == "uniform":
         return 1.0
@@ -369,7 +386,7 @@ def _server_trained(
     def broadcast(_: Site) -> Broadcast:
         return make_broadcast(alone, state, lr, None, state.method)
 
-    (done,) = engine.run(Orders(network, alone, [server], state.sites, broadcast))
+    ((done,),) = engine.run(Orders(network, alone, [server], state.sites, broadcast))
     assert done.state is not None
     state = replace(state, sites={**state.sites, server.name: done.state})
     update = done.update

@@ -17,16 +17,15 @@ class Sequential:
         """Nothing to remark."""
         return ()
 
-    def run(self, orders: Orders) -> Iterator[Finished]:
+    def run(self, orders: Orders) -> Iterator[Sequence[Finished]]:
         """Train the cohort in order."""
-        return train_in_turn(orders, orders.cohort)
+        return ([train_alone(orders, site)] for site in orders.cohort)
 
 
-def train_in_turn(orders: Orders, sites: Sequence[Site]) -> Iterator[Finished]:
-    """Train some sites of a cohort, one after another."""
-    for site in sites:
-        ready, state = orders.made_ready(site)
-        update = None
-        if ready is not None:
-            update, state = train_ready(ready)
-        yield Finished(site, update, state)
+def train_alone(orders: Orders, site: Site) -> Finished:
+    """Train one site of a cohort."""
+    ready, state = orders.made_ready(site)
+    update = None
+    if ready is not None:
+        update, state = train_ready(ready)
+    return Finished(site, update, state)

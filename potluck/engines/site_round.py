@@ -84,6 +84,31 @@ class Moving:
 
 
 @dataclass(frozen=True, eq=False)
+class Moved:
+    """What a site's steps have changed.
+
+    Args:
+      change:   (P_s,) how far they took θ from what the server sent.
+      personal: (Q,) the site's personal tensors.
+      others:   like those of `Moving`.
+    """
+
+    change: Tensor
+    personal: Tensor
+    buffers: Tensors
+    optimiser: Tensors
+    method: Tensors
+    gradients: Tensors
+
+    @classmethod
+    def of(cls, moving: Moving, received: Tensor) -> "Moved":
+        """After the last step of a site that received some θ (P_s,)."""
+        end, personal = moving.vector.split([len(received), len(moving.vector) - len(received)])
+        rest = {name: value for name, value in vars(moving).items() if name != "vector"}
+        return cls(end - received, personal, **rest)
+
+
+@dataclass(frozen=True, eq=False)
 class Ready:
     """A site at the start of its steps: what is fixed, what moves, and each step's batch."""
 
@@ -124,7 +149,9 @@ def train_ready(ready: Ready) -> tuple[Update, SiteState]:
         for batch in ready.batches:
             moving, loss = step(fixed, moving, batch, autograd)
             losses.append(loss)
-    return finish(ready, moving, torch.stack(losses).sum())
+    moved = Moved.of(moving, fixed.broadcast.theta)
+    (finished,) = finish([ready], [moved], torch.stack(losses).sum().unsqueeze(0))
+    return finished
 
 
 def layers_seeded(together: Sequence[Ready]) -> AbstractContextManager[None]:
@@ -224,32 +251,42 @@ def step(
     return Moving(vector, moving.buffers, optimiser, gradient.state, gradients), gradient.loss
 
 
-def finish(ready: Ready, moving: Moving, losses: Tensor) -> tuple[Update, SiteState]:
-    """What a site sends and what it keeps after its steps.
+def finish(
+    group: Sequence[Ready], moved: Sequence[Moved], losses: Tensor
+) -> list[tuple[Update, SiteState]]:
+    """What sites send and what they keep after their steps.
 
     Args:
-      ready:  the site as it was before them.
-      moving: what they changed.
-      losses: 0-d, the sum of their losses.
+      group:  sites as they were before them.
+      moved:  what they changed.
+      losses: (S,) the sums of their losses.
     """
+    return list(map(_finish, group, moved, losses.tolist()))
+
+
+def _finish(ready: Ready, moved: Moved, loss: float) -> tuple[Update, SiteState]:
+    """What a site sends and what it keeps; see `finish`."""
     fixed, recipe, broadcast = ready.fixed, ready.fixed.recipe, ready.fixed.broadcast
-    trained = local_model(fixed, moving.vector, moving.buffers)
     steps = len(ready.batches)
-    gradients = {name: total[: len(trained.theta)] for name, total in moving.gradients.items()}
-    progress = Progress(broadcast.theta, trained.theta, gradients, steps, recipe.local)
+    gradients = {name: total[: len(moved.change)] for name, total in moved.gradients.items()}
+    progress = Progress(broadcast.theta, moved.change, gradients, steps, recipe.local)
     report = recipe.federated.finish(progress, broadcast.aligned, fixed.federated)
+    reported = {}
+    if recipe.method.reports:  # for others, putting the trained model together is a pass too much
+        vector = torch.cat([broadcast.theta + moved.change, moved.personal])
+        trained = local_model(fixed, vector, moved.buffers)
+        here = Here(trained, fixed.data, broadcast.shared, moved.method)
+        reported = recipe.method.report(here, fixed.plan)
     held = held_entries(fixed.network.layout, ready.site.view.own())
-    here = Here(trained, fixed.data, broadcast.shared, moving.method)
-    reported = recipe.method.report(here, fixed.plan)
     update = Update(
         site=ready.site.name,
         samples=len(fixed.plan.pool),
         delta=_cut(report.delta, held),
-        buffers=moving.buffers,
+        buffers=moved.buffers,
         aligned={name: _cut(values, held) for name, values in report.aligned.items()},
         extras={**report.extras, **reported},
         metrics={
-            "loss": float(losses) / steps,
+            "loss": loss / steps,
             "samples": float(len(fixed.plan.pool)),
             "steps": float(steps),
             **fixed.plan.metrics,
@@ -257,12 +294,14 @@ def finish(ready: Ready, moving: Moving, losses: Tensor) -> tuple[Update, SiteSt
         weights=fixed.plan.weights,
     )
     return update, SiteState(
-        method=moving.method,
-        # Copies: as slices they would keep the vector alive, and those of sites stacked with it.
-        personal={name: value.clone() for name, value in trained.personal.items()},
+        method=moved.method,
+        # Copies: as slices they would keep those of sites stacked with this one alive.
+        personal={
+            name: value.clone() for name, value in fixed.personal.unflatten(moved.personal).items()
+        },
         federated=report.state,
-        optimiser=moving.optimiser if recipe.local.optimiser_state == "keep" else {},
-        buffers=moving.buffers if recipe.batch_norm == "local" else {},
+        optimiser=moved.optimiser if recipe.local.optimiser_state == "keep" else {},
+        buffers=moved.buffers if recipe.batch_norm == "local" else {},
     )
 
 
@@ -317,7 +356,7 @@ def check_update(update: Update, size: int, round_number: int) -> Tensor:
     """
     check_sizes(update, size, round_number)
     norm = vector_norm(update.delta)
-    check_finite(update, norm, round_number)
+    check_finite([update], norm, round_number)
     return norm
 
 
@@ -331,28 +370,33 @@ def check_sizes(update: Update, size: int, round_number: int) -> None:
             )
 
 
-def check_finite(update: Update, norm: Tensor, round_number: int) -> None:
-    """Refuse an update with values that are not finite; see `check_update`.
+def check_finite(updates: Sequence[Update], norms: Tensor, round_number: int) -> None:
+    """Refuse updates with values that are not finite; see `check_update`.
 
     Args:
-      update:       what a site sent.
-      norm:         0-d, not finite where the update of θ is not.
+      updates:      what sites sent.
+      norms:        (S,) or 0-d, not finite where an update of θ is not.
       round_number: for the message.
     """
-    tensors = {**update.aligned, **update.extras, **update.buffers}
-    floats = {name: value for name, value in tensors.items() if value.is_floating_point()}
+    others = [tensor for update in updates for tensor in _floats(update).values()]
     # One number first: a look at each tensor would wait for the GPU each time. Squares of large
     # numbers may overflow, but no number that is not finite is lost in their sum.
-    total = get_total_norm([norm, *floats.values()]) if floats else norm
-    if math.isfinite(total):
+    if math.isfinite(get_total_norm([norms, *others])):
         return
-    for name, tensor in {"the update": update.delta, **floats}.items():
-        if not tensor.isfinite().all():
-            raise PotluckError(
-                f'round {round_number + 1}, site "{update.site}": {name} has values that are not '
-                "finite numbers: training diverged. Lower local.lr or set local.clip; the last "
-                "checkpoint is unharmed."
-            )
+    for update in updates:
+        for name, tensor in {"the update": update.delta, **_floats(update)}.items():
+            if not tensor.isfinite().all():
+                raise PotluckError(
+                    f'round {round_number + 1}, site "{update.site}": {name} has values that are '
+                    "not finite numbers: training diverged. Lower local.lr or set local.clip; "
+                    "the last checkpoint is unharmed."
+                )
+
+
+def _floats(update: Update) -> Tensors:
+    """All that an update brings besides the change of θ, but for counters."""
+    tensors = {**update.aligned, **update.extras, **update.buffers}
+    return {name: value for name, value in tensors.items() if value.is_floating_point()}
 
 
 def _seeds(steps: int, generator: torch.Generator) -> Tensor:

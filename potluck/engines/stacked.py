@@ -39,15 +39,15 @@ class Stacked:
         """What a user should know about how rounds were run."""
         return self._programs.remarks
 
-    def run(self, orders: Orders) -> Iterator[Finished]:
+    def run(self, orders: Orders) -> Iterator[Sequence[Finished]]:
         """Train the cohort, group by group, the largest sites first."""
         for sites in groups(orders.cohort, self.group):
-            yield from train_together(orders, sites, self._programs)
+            yield train_together(orders, sites, self._programs)
 
 
 def train_together(
     orders: Orders, sites: Sequence[Site], programs: Programs[Program]
-) -> Iterator[Finished]:
+) -> list[Finished]:
     """Train some sites of a cohort at once, those whose steps have the same shape stacked."""
     prepared = [orders.made_ready(site) for site in sites]
     finished: dict[str, Finished] = {}
@@ -55,10 +55,12 @@ def train_together(
     for kind, bucket in kinds.items():
         with layers_seeded(bucket):
             results = programs.of(kind, bucket).train(bucket)
-        for ready, (moved, losses) in zip(bucket, results, strict=True):
-            finished[ready.site.name] = Finished(ready.site, *finish(ready, moved, losses))
-    for site, (_, state) in zip(sites, prepared, strict=True):
-        yield finished.get(site.name, Finished(site, None, state))
+        for ready, result in zip(bucket, finish(bucket, *results), strict=True):
+            finished[ready.site.name] = Finished(ready.site, *result)
+    return [
+        finished.get(site.name, Finished(site, None, state))
+        for site, (_, state) in zip(sites, prepared, strict=True)
+    ]
 
 
 def groups(cohort: Sequence[Site], most: int) -> list[list[Site]]:

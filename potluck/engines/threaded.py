@@ -25,7 +25,7 @@ from potluck.engines.compiled import compiled
 from potluck.engines.engine import Finished, Orders
 from potluck.engines.parts import PartedProgram
 from potluck.engines.program import Program, Programs, Run
-from potluck.engines.sequential import train_in_turn
+from potluck.engines.sequential import train_alone
 from potluck.engines.stacked import groups, train_together
 from potluck.errors import PotluckError
 from potluck.federation import Site
@@ -63,13 +63,13 @@ class Threaded:
                 'sites at once; set compile = true, or use the engine "stacked".'
             )
 
-    def run(self, orders: Orders) -> Iterator[Finished]:
+    def run(self, orders: Orders) -> Iterator[Sequence[Finished]]:
         """Train the cohort, group by group, the largest sites first."""
         crew = self._workers(orders)
         waiting: deque[tuple[_Worker, Future[list[Finished]]]] = deque()
 
-        def first() -> Iterator[Finished]:
-            yield from waiting[0][1].result()
+        def first() -> Iterator[list[Finished]]:
+            yield waiting[0][1].result()
             waiting.popleft()
 
         with one_core():
@@ -153,8 +153,8 @@ class _Worker:
 
     def _train(self, orders: Orders, sites: Sequence[Site]) -> list[Finished]:
         if self._programs is None:
-            return list(train_in_turn(orders, sites))
-        return list(train_together(orders, sites, self._programs))
+            return [train_alone(orders, site) for site in sites]
+        return train_together(orders, sites, self._programs)
 
 
 @contextmanager

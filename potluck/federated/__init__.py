@@ -1,6 +1,6 @@
 """Federated optimisers: how the sites' updates become a new model."""
 
-from potluck.federated.average import Mean, RunningMean
+from potluck.federated.average import Mean, RunningMean, Weighed
 from potluck.federated.fedadagrad import FedAdagrad
 from potluck.federated.fedadam import FedAdam
 from potluck.federated.fedavg import FedAvg
@@ -40,4 +40,5 @@ __all__ = [
     "Report",
     "RunningMean",
     "Scaffold",
+    "Weighed",
 ]

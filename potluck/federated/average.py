@@ -42,6 +42,29 @@ class Mean:
         return self.holders > 0
 
 
+@dataclass(frozen=True, eq=False)
+class Weighed:
+    """An update, and how much it counts.
+
+    Args:
+      update:  what a site sent.
+      weight:  how much it counts.
+      entries: (P_s,) positions in θ of the entries it holds; None for all of θ. The update's
+               vectors hold these entries only.
+      entry_weights: (P_s,) the weight of each of these entries, where they differ.
+    """
+
+    update: Update
+    weight: float
+    entries: Tensor | None = None
+    entry_weights: Tensor | None = None
+
+    @property
+    def everywhere(self) -> bool:
+        """Whether it counts for all of θ alike."""
+        return self.entries is None and self.entry_weights is None
+
+
 @dataclass
 class RunningMean:
     """Folds updates into their weighted mean; memory does not grow with their number.
@@ -63,26 +86,14 @@ class RunningMean:
     extras_total: dict[str, float] = field(default_factory=dict)
     buffers: Tensors = field(default_factory=dict)
 
-    def add(
-        self,
-        update: Update,
-        weight: float,
-        entries: Tensor | None,
-        entry_weights: Tensor | None = None,
-    ) -> None:
-        """Add one update.
-
-        Args:
-          update:  what a site sent.
-          weight:  how much it counts.
-          entries: (P_s,) positions in θ of the entries it holds; None for all of θ. The
-                   update's vectors hold these entries only.
-          entry_weights: (P_s,) the weight of each of these entries, where they differ.
-        """
+    def add(self, weighed: Weighed) -> None:
+        """Add one update."""
+        update, weight = weighed.update, weighed.weight
+        entries, entry_weights = weighed.entries, weighed.entry_weights
         delta = update.delta
         self.total += weight
         alpha = weight if entry_weights is None else 1.0
-        if entries is None and entry_weights is None:
+        if weighed.everywhere:
             self.everywhere += weight  # one number: a vector would be one more to write and read
         else:
             if self.cover is None:

@@ -34,5 +34,8 @@ class FedBN(FedAvg):
     def finish(self, progress: Progress, shared: Tensors, site: Tensors) -> Report:
         """Send all changes; keep the batch-norm entries."""
         entries = site["entries"]
-        kept = {"entries": entries, "values": progress.end[entries]}
+        kept = {
+            "entries": entries,
+            "values": progress.received[entries] + progress.change[entries],
+        }
         return Report(progress.change, {}, {}, kept)

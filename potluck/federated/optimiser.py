@@ -6,7 +6,6 @@ FedAvg. The weighted mean of the updates is taken before `apply` (see `average.p
 """
 
 from dataclasses import dataclass
-from functools import cached_property
 from typing import ClassVar, Literal, get_args
 
 from torch import Tensor
@@ -26,7 +25,7 @@ class Progress:
 
     Args:
       received:  (P_s,) θ as the server sent it.
-      end:       (P_s,) θ after the local steps.
+      change:    (P_s,) how far the local steps took it.
       gradients: {"sum": (P_s,) of the local gradients, before `correct`}, where the optimiser
                  `needs_gradients`.
       steps:     how many there were.
@@ -34,15 +33,10 @@ class Progress:
     """
 
     received: Tensor
-    end: Tensor
+    change: Tensor
     gradients: Tensors
     steps: int
     local: LocalTraining
-
-    @cached_property
-    def change(self) -> Tensor:
-        """(P_s,) how far the steps went."""
-        return self.end - self.received
 
 
 @dataclass(frozen=True, eq=False)

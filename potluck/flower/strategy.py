@@ -165,7 +165,8 @@ class Rounds(Strategy):
             if done.update is not None
         }
         parties = setup.network, setup.recipe, setup.federation
-        state, record = close_round(*parties, self.state, opened, finished, Sequential())
+        one_by_one = [[done] for done in finished]
+        state, record = close_round(*parties, self.state, opened, one_by_one, Sequential())
         if setup.recipe.batch_norm == "static":
             state = self._static(state)
         self.state = replace(state, heard={**state.heard, **heard})

@@ -350,6 +350,11 @@ class Method(ABC):
         """What the site sends besides its update; `here` is the site after its steps."""
         return {}
 
+    @property
+    def reports(self) -> bool:
+        """Whether `report` is anything but this default."""
+        return type(self).report is not Method.report
+
     def server_start(self, network: Network, federation: Federation) -> Tensors:
         """The server's state before the first round."""
         return {}

@@ -6,16 +6,17 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from potluck.engines.contribution import KEPT, WIDTH, contributions, keeper, part, sketch
-from potluck.federated import RunningMean
+from potluck.federated import RunningMean, Weighed
 from potluck.messages import Update
 
 
-def gathered(updates, size, keep=lambda vector: vector):
+def gathered(updates, size, keep=lambda vectors: vectors):
     """(contributions, average) of (name, delta, weight, entry weights, entries)."""
-    mean, parts = RunningMean(size), {}
+    mean, parts = RunningMean(size), []
     for name, delta, weight, own, entries in updates:
-        mean.add(Update(name, 1, delta, {}), weight, entries, own)
-        parts[name] = part(delta, weight, own, entries, size, keep)
+        weighed = Weighed(Update(name, 1, delta, {}), weight, entries, own)
+        mean.add(weighed)
+        parts.append(part([weighed], size, keep))
     average = mean.mean()
     return contributions(parts, average.delta, average.holders, keep), average.delta
 
@@ -92,8 +93,8 @@ def test_sketches_give_the_same_numbers_to_a_few_per_cent():
 
 
 def test_memory_for_updates_is_bounded():
-    vector = torch.ones(10)
-    assert keeper(10, KEPT // 10)(vector) is vector
+    vectors = torch.ones(2, 10)
+    assert keeper(10, KEPT // 10)(vectors) is vectors
     assert keeper(KEPT // 10 + 1, 10) is sketch
 
 
@@ -102,12 +103,35 @@ def test_sketches_of_large_models_keep_scalar_products_to_a_few_per_cent():
     first = torch.randn(300_000, generator=generator)
     second = 0.5 * first + torch.randn(300_000, generator=generator)
     length = float(first.norm() * second.norm())
-    error = float(sketch(first) @ sketch(second) - first @ second) / length
-    assert len(sketch(first)) == WIDTH
+    sketches = sketch(torch.stack([first, second]))
+    error = float(sketches[0] @ sketches[1] - first @ second) / length
+    assert sketches.shape == (2, WIDTH)
     assert abs(error) < 4 / WIDTH**0.5
 
 
 def test_sketches_of_small_models_are_exact():
     generator = torch.Generator().manual_seed(2)
-    first, second = torch.randn(2, WIDTH, generator=generator)
-    assert float(sketch(first) @ sketch(second)) == pytest.approx(float(first @ second), rel=1e-4)
+    first, second = vectors = torch.randn(2, WIDTH, generator=generator)
+    one, other = sketch(vectors)
+    assert float(one @ other) == pytest.approx(float(first @ second), rel=1e-4)
+
+
+def test_updates_that_trained_together_are_what_they_are_one_by_one():
+    """Rows of one matrix, as stacked sites send them; and vectors from anywhere."""
+    generator = torch.Generator().manual_seed(4)
+    matrix = torch.randn(5, 40_000, generator=generator)
+    for deltas in (list(matrix), [row.clone() for row in matrix]):
+        weighed = [
+            Weighed(Update(f"site {number}", 1, delta, {}), 1.0 + number)
+            for number, delta in enumerate(deltas)
+        ]
+        average = torch.stack([one.weight * one.update.delta for one in weighed]).sum(0) / 15
+        holders = torch.tensor(15.0)
+        for keep in (lambda vectors: vectors, sketch):
+            alone = [part([one], 40_000, keep) for one in weighed]
+            together = [part(weighed[:2], 40_000, keep), part(weighed[2:], 40_000, keep)]
+            expected = contributions(alone, average, holders, keep)
+            found = contributions(together, average, holders, keep)
+            assert list(found) == list(expected)
+            for name, numbers in expected.items():
+                assert found[name] == pytest.approx(numbers, abs=3e-6)

@@ -60,7 +60,7 @@ class Broken:
         for site in orders.cohort:
             size = 2 if site.name == "A" else 3
             sent = update(site=site.name, delta=torch.zeros(size, dtype=torch.float64))
-            yield Finished(site, sent, SiteState())
+            yield [Finished(site, sent, SiteState())]
 
 
 def test_the_round_checks_every_update():

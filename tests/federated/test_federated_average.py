@@ -5,7 +5,7 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from potluck.federated import RunningMean
+from potluck.federated import RunningMean, Weighed
 from potluck.messages import Update
 
 
@@ -19,7 +19,7 @@ def test_each_entry_is_averaged_over_its_holders(data):
         held = rng.permutation(size)[: rng.integers(1, size + 1)]
         weight, delta = float(rng.integers(1, 100)), rng.normal(size=len(held))
         update = Update(str(s), 1, torch.tensor(delta), {}, {"control": torch.tensor(-2 * delta)})
-        mean.add(update, weight, torch.tensor(held))
+        mean.add(Weighed(update, weight, torch.tensor(held)))
         for position, value in zip(held, delta, strict=True):
             top[position] += weight * value
             bottom[position] += weight
@@ -35,8 +35,8 @@ def test_each_entry_is_averaged_over_its_holders(data):
 def test_none_means_all_entries():
     one, other = RunningMean(3), RunningMean(3)
     update = Update("s", 1, torch.tensor([1.0, 2.0, 3.0]), {})
-    one.add(update, 2.0, None)
-    other.add(update, 2.0, torch.arange(3))
+    one.add(Weighed(update, 2.0))
+    other.add(Weighed(update, 2.0, torch.arange(3)))
     assert torch.equal(one.mean().delta, other.mean().delta)
 
 
@@ -44,7 +44,7 @@ def test_buffers_are_weighted_means_and_counters_the_largest():
     mean = RunningMean(1)
     for weight, value, count in ((1.0, 4.0, 7), (3.0, 8.0, 5)):
         buffers = {"running_mean": torch.tensor([value]), "batches": torch.tensor(count)}
-        mean.add(Update("s", 1, torch.zeros(1), buffers), weight, None)
+        mean.add(Weighed(Update("s", 1, torch.zeros(1), buffers), weight))
     assert mean.mean().buffers["running_mean"].item() == 7.0
     assert mean.mean().buffers["batches"].item() == 7
 
@@ -53,13 +53,13 @@ def test_a_buffer_that_all_sites_share_stays_bit_for_bit_the_same():
     shared = torch.tensor([0.1307, 0.3081, 1 / 3])
     mean = RunningMean(1)
     for weight in (37.0, 41.0, 3.0, 113.0):
-        mean.add(Update("s", 1, torch.zeros(1), {"scale": shared.clone()}), weight, None)
+        mean.add(Weighed(Update("s", 1, torch.zeros(1), {"scale": shared.clone()}), weight))
     assert torch.equal(mean.mean().buffers["scale"], shared)
 
 
 def test_extras_are_averaged_over_the_sites_that_sent_them():
     mean = RunningMean(1)
-    mean.add(Update("a", 1, torch.zeros(1), {}, {}, {"m": torch.tensor(2.0)}), 1.0, None)
-    mean.add(Update("b", 1, torch.zeros(1), {}), 5.0, None)
-    mean.add(Update("c", 1, torch.zeros(1), {}, {}, {"m": torch.tensor(6.0)}), 3.0, None)
+    mean.add(Weighed(Update("a", 1, torch.zeros(1), {}, {}, {"m": torch.tensor(2.0)}), 1.0))
+    mean.add(Weighed(Update("b", 1, torch.zeros(1), {}), 5.0))
+    mean.add(Weighed(Update("c", 1, torch.zeros(1), {}, {}, {"m": torch.tensor(6.0)}), 3.0))
     assert mean.mean().extras["m"].item() == 5.0
