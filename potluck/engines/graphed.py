@@ -6,6 +6,7 @@ workers in waves. The host makes one wave ready and launches it before it looks 
 the wave before, so that the GPU does not wait. Results agree with `sequential` to rounding.
 """
 
+import gc
 from collections.abc import Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass, field, replace
@@ -104,7 +105,7 @@ class Graphed:
         memory["number"].zero_()
         stream.synchronize()
         graph = torch.cuda.CUDAGraph()
-        with torch.cuda.graph(graph, stream=stream):
+        with _no_collection(), torch.cuda.graph(graph, stream=stream):
             quick.step(memory)
         return replace(quick, step=lambda memory: graph.replay())
 
@@ -158,6 +159,18 @@ def _autocast(precision: Precision) -> AbstractContextManager[Any]:
     if precision == "bfloat16":
         return torch.autocast("cuda", dtype=torch.bfloat16, cache_enabled=False)
     return nullcontext()
+
+
+@contextmanager
+def _no_collection() -> Iterator[None]:
+    """CUDA lets no graph, of an earlier engine say, be ended while another one is captured."""
+    before = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if before:
+            gc.enable()
 
 
 @contextmanager
