@@ -10,6 +10,7 @@ tensor's shape before each step.
 import ctypes
 
 import torch._inductor
+from torch import Tensor
 from torch.func import functionalize
 from torch.fx import GraphModule, Node
 from torch.fx.experimental.proxy_tensor import make_fx
@@ -17,19 +18,19 @@ from torch.fx.experimental.proxy_tensor import make_fx
 from potluck.engines.parts import piecewise
 from potluck.engines.products import Products, taken_out
 from potluck.engines.program import CannotCompileError, Program, Run
-from potluck.engines.trees import Tree, leaves
+from potluck.engines.trees import leaves, refilled
 
 M_TRIM_THRESHOLD, M_MMAP_THRESHOLD = -1, -3  # of mallopt(3)
 
 
 def traced(program: Program) -> GraphModule:
-    """The program's step as one list of tensor operations, for memory of its shapes."""
+    """The program's step as one list of operations on its memory's tensors (`trees.leaves`)."""
 
-    def of_one(memory: Tree) -> None:  # make_fx counts a bound method's `self` as an argument
-        program.advance(memory)
+    def of_tensors(*tensors: Tensor) -> None:
+        program.advance(refilled(program.memory, tensors))
 
     try:
-        return make_fx(functionalize(of_one), tracing_mode="fake")(program.memory)
+        return make_fx(functionalize(of_tensors), tracing_mode="fake")(*leaves(program.memory))
     except RuntimeError as error:  # what torch raises where a value is asked for
         raise CannotCompileError(f"the step cannot be traced: {_first_line(error)}") from error
 
@@ -42,9 +43,7 @@ def compiled(program: Program) -> Run:
     if not program.memory["number"].is_cuda:
         keep_freed_memory()
     try:
-        # A tree counts as one input, which its annotation does not say.
-        made = torch._inductor.compile(steps, [program.memory])  # type: ignore[list-item]
-        quick = products.after(made)
+        quick = products.after(torch._inductor.compile(steps, leaves(program.memory)))
         quick(program.memory)
     except RuntimeError as error:  # no C++ compiler, say
         raise CannotCompileError(f"the step cannot be compiled: {_first_line(error)}") from error

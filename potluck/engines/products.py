@@ -18,7 +18,6 @@ from typing import Any
 import torch
 from torch import Tensor
 from torch.fx import Graph, GraphModule, Node
-from torch.utils import _pytree
 
 from potluck.engines.trees import Tree, leaves
 
@@ -46,17 +45,15 @@ class Products:
     numbers: Sequence[int]
     shapes: Sequence[torch.Size]
 
-    def after(self, step: Callable[[Tree], Any]) -> Callable[[Tree], None]:
-        """The whole step, from the rewritten one, which returns the factors (−lr · a, b)."""
-        if not self.numbers:
-            return step
+    def after(self, step: Callable[..., Any]) -> Callable[[Tree], None]:
+        """The whole step, from the rewritten one, which returns the factors −lr · a and b."""
 
         def whole(memory: Tree) -> None:
-            factors, tensors = step(memory), leaves(memory)
-            pairs = zip(factors[::2], factors[1::2], strict=True)
-            for number, shape, (left, right) in zip(self.numbers, self.shapes, pairs, strict=True):
+            tensors = leaves(memory)
+            factors = step(*tensors)
+            for place, (number, shape) in enumerate(zip(self.numbers, self.shapes, strict=True)):
                 add = Tensor.baddbmm_ if len(shape) == 3 else Tensor.addmm_
-                add(tensors[number].view(shape), left, right)
+                add(tensors[number].view(shape), *factors[2 * place : 2 * place + 2])
 
         return whole
 
@@ -79,10 +76,7 @@ def taken_out(traced: GraphModule) -> Products:
     for node in found:
         graph.erase_node(node)
     (output,) = graph.find_nodes(op="output")
-    output.args = (factors,)
-    spec = _pytree.tree_structure([0] * len(factors))
-    codegen: Any = graph._codegen  # that of `make_fx`, which knows the trees that go in and out
-    codegen.pytree_info = codegen.pytree_info._replace(out_spec=spec)
+    output.args = (tuple(factors),)
     graph.eliminate_dead_code()
     traced.recompile()
     return Products(numbers, shapes)

@@ -182,6 +182,13 @@ def leaves(tree: Any) -> list[Any]:
     return found
 
 
+def refilled(tree: Tree, values: Iterable[Any]) -> Tree:
+    """A tree like another one, of other values in the order of `leaves`."""
+    following = iter(values)
+    filled: Tree = each(lambda _: next(following), tree)
+    return filled
+
+
 def copy_all(pairs: Iterable[tuple[Tensor, Tensor]]) -> None:
     """Copy values into targets of the same shapes, all of a type by one operation."""
     types: dict[torch.dtype, tuple[list[Tensor], list[Tensor]]] = {}
