@@ -9,7 +9,7 @@ from torch import Tensor, nn
 from potluck.engines.engine import Engine
 from potluck.engines.evaluation import Evaluation, evaluate
 from potluck.engines.recipe import Recipe
-from potluck.engines.rounds import ServerState, run, start
+from potluck.engines.rounds import ServerState, run, served, start
 from potluck.engines.sequential import Sequential
 from potluck.errors import PotluckError
 from potluck.federation import Federation
@@ -27,19 +27,21 @@ class Trained:
     Args:
       space:   the target classes.
       network: the model's forward passes.
-      state:   the server's final state.
+      theta:   (P,) the model's parameters.
+      state:   the server's final state; sites may train another θ (`Method.serve`).
       history: one record per round.
     """
 
     space: LabelSpace
     network: Network
+    theta: Tensor
     state: ServerState
     history: list[Record]
 
     def probabilities(self, inputs: Tensor) -> Tensor:
         """(N, ...) inputs → (N, K) class posteriors."""
-        theta = self.state.theta
-        logits = infer_batched(self.network, theta, self.state.buffers, inputs.to(theta.device))
+        inputs = inputs.to(self.theta.device)
+        logits = infer_batched(self.network, self.theta, self.state.buffers, inputs)
         return logits.softmax(1).cpu()
 
     def predict(self, inputs: Tensor, view: LabelView | None = None) -> list[str]:
@@ -51,18 +53,13 @@ class Trained:
 
     def evaluate(self, inputs: Tensor, classes: Tensor) -> Evaluation:
         """Accuracy and loss on labelled samples."""
-        theta = self.state.theta
-        return evaluate(
-            self.network,
-            theta,
-            self.state.buffers,
-            inputs.to(theta.device),
-            classes.to(theta.device),
-        )
+        device = self.theta.device
+        model = self.network, self.theta, self.state.buffers
+        return evaluate(*model, inputs.to(device), classes.to(device))
 
     def module(self) -> nn.Module:
         """The classifier as an ordinary module in evaluation mode."""
-        return self.network.module(self.state.theta, self.state.buffers)
+        return self.network.module(self.theta, self.state.buffers)
 
 
 def train(
@@ -98,7 +95,8 @@ def train(
 
     state = start(network, recipe, placed, place)
     state = run(network, recipe, placed, engine or Sequential(), state, keep)
-    return Trained(federation.space, network, state, history)
+    theta = served(network, recipe, state)
+    return Trained(federation.space, network, theta, state, history)
 
 
 def make_network(federation: Federation, recipe: Recipe, model: str | nn.Module) -> Network:

@@ -99,7 +99,7 @@ def run(
         began = time.perf_counter()
         state, record = one_round(network, recipe, federation, engine, state)
         if evaluation_due(recipe, state, evaluate_every):
-            model = (network, state.theta, state.buffers)
+            model = (network, served(network, recipe, state), state.buffers)
             if federation.test is not None:
                 record["test"] = asdict(evaluate(*model, *federation.test))
             if federation.validation:
@@ -109,6 +109,11 @@ def run(
         record["seconds"] = time.perf_counter() - began
         on_round(state, record)
     return state
+
+
+def served(network: Network, recipe: Recipe, state: ServerState) -> Tensor:
+    """(P,) the model that is evaluated and kept."""
+    return recipe.method.serve(state.method, state.theta, network.layout)
 
 
 def evaluation_due(recipe: Recipe, state: ServerState, every: int) -> bool:

@@ -389,6 +389,16 @@ class Method(ABC):
         """
         return theta
 
+    def serve(self, server: Tensors, theta: Tensor, layout: Layout) -> Tensor:
+        """The parameters of the model that is evaluated and kept, where sites train others.
+
+        Args:
+          server: the server's state, after `server_start` or `conclude`.
+          theta:  (P,) the parameters that sites train.
+          layout: where each of them lies.
+        """
+        return theta
+
     def at_server(self) -> AtServer | None:
         """How the server trains on its own data after averaging; None for not at all."""
         return None

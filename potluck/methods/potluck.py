@@ -22,8 +22,9 @@ At each site a label is a symbol z with class likelihoods a = A[z] and normalise
              x̃ = γ x_i + (1−γ) x_j and q̃ alike, γ ~ Beta(α, α), j any sample of the site
 
              weight = n (w + (1 − w) λ mean_i s_i)
-    server   averages with these weights; rows of the head by least squares over all samples that
-             sites are sure of, where nearly all weight has sites that lack classes (head_sums.py)
+    server   averages with these weights; where nearly all weight has sites that lack classes, the
+             model that is evaluated and kept has a head of its own, by least squares over all
+             samples that sites are sure of (head_sums.py); sites go on from the average
 
 A model that is less surprised by a site's symbols than one that knew all classes, ℓ ≤ H, has
 learned their errors by heart. So labels are fitted only in rounds where ℓ > H: the discrepancy
@@ -77,9 +78,6 @@ SCALE = 3.0
 # It is solved where more than this share of all weight has sites that lack classes. Elsewhere, sums
 # over samples that sites are sure of leave out classes that only weaker labels tell about.
 LACKING = 0.9
-# The share of earlier rounds in the sums from which it is solved: they are of the encoder before
-# the round, the head serves the one after it.
-KEPT = 0.3
 # Samples that a declaration is worth that says nothing.
 UNKNOWN = 1.0
 # A class's pseudo-labels count at most so many times.
@@ -353,19 +351,20 @@ class Potluck(Method):
         """The sums so far; whether nearly all weight has sites that lack classes."""
         if self.head == "averaged":
             return server
-        server = head_sums.closed(server, KEPT)
         if self.head == "auto" and bool(server["solve"]):
             nearly_all = server["arriving.lacking"] > LACKING * server["arriving.all"]
             server = server | {"solve": nearly_all}
+        if bool(server["solve"]) and bool(server["arriving.sums"].any()):
+            server = server | {"ridge": head_sums.next_ridge(server)}
+        server = head_sums.closed(server)
         zero = torch.zeros_like(server["arriving.all"])
         return server | {"arriving.lacking": zero, "arriving.all": zero}
 
-    def adjust(self, server: Tensors, theta: Tensor, layout: Layout) -> Tensor:
+    def serve(self, server: Tensors, theta: Tensor, layout: Layout) -> Tensor:
         """The rows of least squares, where they are to be solved and somebody is sure."""
         if "gram" not in server or not bool(server["solve"]) or not bool(server["sums"].any()):
             return theta
-        ridge = head_sums.evidence_ridge(server["gram"], server["sums"])
-        return head_sums.solved(server, theta, layout, ridge, SCALE)
+        return head_sums.solved(server, theta, layout, float(server["ridge"]), SCALE)
 
     def at_server(self) -> AtServer:
         """A server that has labels of its own trains on them like a site."""

@@ -11,8 +11,8 @@ from potluck.errors import PotluckError
 from potluck.federated.weights import entry_weights
 from potluck.losses import log_posterior
 from potluck.methods import Batch, Here, Likelihood, LocalModel, Potluck, SiteData, Step
-from potluck.methods.head_sums import evidence_ridge
-from potluck.methods.potluck import KEPT, SCALE
+from potluck.methods.head_sums import evidence_ridge, foreseen_ridge
+from potluck.methods.potluck import SCALE
 from potluck.models import build
 from potluck.models.network import Network
 
@@ -268,30 +268,40 @@ def few_classes(private: bool) -> list[pl.Site]:
 
 
 @pytest.mark.parametrize("private", [True, False])
-def test_where_sites_lack_classes_the_head_is_solved_and_compares_them_all(private):
+def test_where_sites_lack_classes_a_head_is_solved_that_compares_them_all(private):
     sites = few_classes(private)
     trained = train(Potluck(), sites, 3)
     assert bool(trained.state.method["solve"])
     assert trained.history[-1]["test"]["accuracy"] > 0.9
     inputs = torch.cat([given.inputs for given in sites])
-    classes = torch.cat([given.truth for given in sites])
-    onehot = torch.nn.functional.one_hot(classes, 4).double()
-    gram, sums = torch.zeros(()), torch.zeros(())
-    start = build("mlp", (4,), 4, generator=pl.streams.stream(0, "model"))
-    received = [Network(start).initial()]
-    received += [(s.theta, s.buffers) for s in (train(Potluck(), sites, n).state for n in (1, 2))]
-    for number, (theta, buffers) in enumerate(received):
-        features = trained.network.inferred_features(theta, buffers, inputs)
+    onehot = torch.nn.functional.one_hot(torch.cat([given.truth for given in sites]), 4).double()
+    sums = []
+    for rounds in (1, 2):  # the models that sites received in the last two rounds
+        state = train(Potluck(), sites, rounds).state
+        features = trained.network.inferred_features(state.theta, state.buffers, inputs)
         with_one = torch.cat([features, torch.ones(len(features), 1)], 1).double()
-        kept = KEPT if number else 0
-        gram = kept * gram + (1 - kept) * with_one.T @ with_one
-        sums = kept * sums + (1 - kept) * onehot.T @ with_one
-    ridge = evidence_ridge(gram, sums)
-    damped = gram + ridge * gram.diagonal().mean() * torch.eye(len(gram))
-    rows = SCALE * torch.linalg.solve(damped, sums.T).T
-    found = trained.network.layout.unflatten(trained.state.theta)
+        sums.append({"gram": with_one.T @ with_one, "sums": onehot.T @ with_one})
+    earlier, last = sums
+    ridge = max(evidence_ridge(last["gram"], last["sums"]), foreseen_ridge(earlier, last))
+    damped = last["gram"] + ridge * last["gram"].diagonal().mean() * torch.eye(len(last["gram"]))
+    rows = SCALE * torch.linalg.solve(damped, last["sums"].T).T
+    found = trained.network.layout.unflatten(trained.theta)
     assert torch.allclose(found["head.weight"].double(), rows[:, :-1], rtol=1e-2, atol=1e-2)
     assert torch.allclose(found["head.bias"].double(), rows[:, -1], rtol=1e-2, atol=1e-2)
+
+
+def test_sites_go_on_from_the_heads_that_they_trained():
+    """The solved head is for those who use the model; nothing of it returns to training."""
+    sites = few_classes(private=True)
+    solved, averaged = (train(Potluck(head=head), sites, 3) for head in ("auto", "averaged"))
+    assert torch.equal(solved.state.theta, averaged.state.theta)
+    assert torch.equal(averaged.theta, averaged.state.theta)
+    encoder = [name for name in solved.network.layout.names if not name.startswith("head")]
+    own, theirs = (
+        solved.network.layout.unflatten(theta) for theta in (solved.theta, solved.state.theta)
+    )
+    assert all(torch.equal(own[name], theirs[name]) for name in encoder)
+    assert not torch.allclose(own["head.weight"], theirs["head.weight"], atol=0.1)
 
 
 def test_where_others_see_all_classes_only_private_sites_send_sums():
