@@ -216,14 +216,39 @@ def sweeping(total: int, done: int) -> Iterator[Callable[[Study, Record], None]]
 
 
 def show_table(table: Contents) -> None:
-    """A table of texts, with the best cells in bold, and how to read it."""
-    shown = Table()
-    for index, name in enumerate(table.columns):
-        shown.add_column(escape(name), justify="right" if index else "left")
-    for row in table.cells():
-        shown.add_row(*(f"[bold]{escape(c.text)}[/]" if c.best else escape(c.text) for c in row))
-    out.print(shown)
+    """A table of texts, with the best cells in bold, and how to read it.
+
+    Where the first column tells rows apart, columns that do not fit beside it follow below.
+    """
+    cells = table.cells()
+    widths = [
+        max(map(len, [name, *(row[number].text for row in cells)]))
+        for number, name in enumerate(table.columns)
+    ]
+    apart = len({row[0].text for row in cells}) == len(cells)
+    for columns in _beside(widths, out.width) if apart else [range(len(widths))]:
+        shown = Table()
+        for number in columns:
+            shown.add_column(escape(table.columns[number]), justify="right" if number else "left")
+        for row in cells:
+            texts = ((row[number].best, escape(row[number].text)) for number in columns)
+            shown.add_row(*(f"[bold]{text}[/]" if best else text for best, text in texts))
+        out.print(shown)
     out.print(table.caption, markup=False, soft_wrap=True)
+
+
+def _beside(widths: Sequence[int], room: int) -> list[list[int]]:
+    """Numbers of the columns of each part of a table: the first column, and others that fit."""
+    borders = 3  # and spaces, of a column
+    parts: list[list[int]] = [[0]]
+    left = room - widths[0] - borders - 1
+    for number, width in enumerate(widths[1:], 1):
+        if len(parts[-1]) > 1 and width + borders > left:
+            parts.append([0])
+            left = room - widths[0] - borders - 1
+        parts[-1].append(number)
+        left -= width + borders
+    return parts
 
 
 def show_result(trained: Trained, folder: Path) -> None:

@@ -43,6 +43,19 @@ def test_a_study_of_each_paper_gives_the_same_bytes(file, tmp_path):
     assert_same(over_flower(study, grid, tmp_path / "flower"), in_process(study, tmp_path / "here"))
 
 
+def test_a_head_that_no_site_trains_gives_the_same_bytes(tmp_path):
+    """Evaluated and validated with, and kept, but never sent for training."""
+    file = PAPERS / "private-label-sets" / "cifar10-private.toml"
+    study = read_study(file, ["rounds=3", "local.steps=3", "method=potluck"], "small")
+    grid = a_grid(study, tmp_path)
+    network = over_flower(study, grid, tmp_path / "flower")
+    assert "validation" in network.history()[-1]
+    assert_same(network, in_process(study, tmp_path / "here"))
+    averaged = study.model_copy(update={"method": {"name": "potluck", "head": "averaged"}})
+    other = load_model(in_process(averaged, tmp_path / "averaged"))
+    assert not torch.equal(load_model(network).theta, other.theta)
+
+
 @pytest.mark.parametrize(
     "federated",
     [
