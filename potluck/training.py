@@ -9,7 +9,7 @@ from torch import Tensor, nn
 from potluck.engines.engine import Engine
 from potluck.engines.evaluation import Evaluation, evaluate
 from potluck.engines.recipe import Recipe
-from potluck.engines.rounds import ServerState, run, served, start
+from potluck.engines.rounds import ServerState, run, start
 from potluck.engines.sequential import Sequential
 from potluck.errors import PotluckError
 from potluck.federation import Federation
@@ -27,21 +27,19 @@ class Trained:
     Args:
       space:   the target classes.
       network: the model's forward passes.
-      theta:   (P,) the model's parameters.
-      state:   the server's final state; sites may train another θ (`Method.serve`).
+      state:   the server's final state.
       history: one record per round.
     """
 
     space: LabelSpace
     network: Network
-    theta: Tensor
     state: ServerState
     history: list[Record]
 
     def probabilities(self, inputs: Tensor) -> Tensor:
         """(N, ...) inputs → (N, K) class posteriors."""
-        inputs = inputs.to(self.theta.device)
-        logits = infer_batched(self.network, self.theta, self.state.buffers, inputs)
+        theta, buffers = self.state.model
+        logits = infer_batched(self.network, theta, buffers, inputs.to(theta.device))
         return logits.softmax(1).cpu()
 
     def predict(self, inputs: Tensor, view: LabelView | None = None) -> list[str]:
@@ -53,13 +51,13 @@ class Trained:
 
     def evaluate(self, inputs: Tensor, classes: Tensor) -> Evaluation:
         """Accuracy and loss on labelled samples."""
-        device = self.theta.device
-        model = self.network, self.theta, self.state.buffers
-        return evaluate(*model, inputs.to(device), classes.to(device))
+        theta, buffers = self.state.model
+        place = theta.device
+        return evaluate(self.network, theta, buffers, inputs.to(place), classes.to(place))
 
     def module(self) -> nn.Module:
         """The classifier as an ordinary module in evaluation mode."""
-        return self.network.module(self.theta, self.state.buffers)
+        return self.network.module(*self.state.model)
 
 
 def train(
@@ -95,8 +93,7 @@ def train(
 
     state = start(network, recipe, placed, place)
     state = run(network, recipe, placed, engine or Sequential(), state, keep)
-    theta = served(network, recipe, state)
-    return Trained(federation.space, network, theta, state, history)
+    return Trained(federation.space, network, state, history)
 
 
 def make_network(federation: Federation, recipe: Recipe, model: str | nn.Module) -> Network:

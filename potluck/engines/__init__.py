@@ -7,7 +7,7 @@ from potluck.engines.engine import Engine
 from potluck.engines.evaluation import Evaluation, evaluate
 from potluck.engines.graphed import Graphed
 from potluck.engines.recipe import Recipe
-from potluck.engines.rounds import ServerState, run, served, start
+from potluck.engines.rounds import ServerState, run, start
 from potluck.engines.sequential import Sequential
 from potluck.engines.stacked import Stacked
 from potluck.engines.threaded import Threaded
@@ -33,6 +33,5 @@ __all__ = [
     "Threaded",
     "evaluate",
     "run",
-    "served",
     "start",
 ]

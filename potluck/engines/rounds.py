@@ -37,12 +37,14 @@ class ServerState:
 
     Args:
       round:     rounds completed.
-      theta:     (P,) the global parameters.
+      theta:     (P,) the global parameters, from which sites go on.
       buffers:   the global buffers.
       federated: the federated optimiser's state.
       method:    the method's state at the server.
       sites:     what each site kept. In a simulation the server stores it for them; over a
                  network it stays on the site's own disk.
+      served:    "theta" and the buffers of the model that is evaluated and kept, where it is
+                 another one.
       heard:     over a network, the last round (from 1) whose update counted, by site: which of
                  the states on its disk a site goes on from.
     """
@@ -53,7 +55,15 @@ class ServerState:
     federated: Tensors = field(default_factory=dict)
     method: Tensors = field(default_factory=dict)
     sites: dict[str, SiteState] = field(default_factory=dict)
+    served: Tensors = field(default_factory=dict)
     heard: Tensors = field(default_factory=dict)
+
+    @property
+    def model(self) -> tuple[Tensor, Tensors]:
+        """The parameters and buffers of the model that is evaluated and kept."""
+        buffers = dict(self.served)
+        theta = buffers.pop("theta", None)
+        return (self.theta, self.buffers) if theta is None else (theta, buffers)
 
 
 def start(
@@ -99,7 +109,7 @@ def run(
         began = time.perf_counter()
         state, record = one_round(network, recipe, federation, engine, state)
         if evaluation_due(recipe, state, evaluate_every):
-            model = (network, served(network, recipe, state), state.buffers)
+            model = (network, *state.model)
             if federation.test is not None:
                 record["test"] = asdict(evaluate(*model, *federation.test))
             if federation.validation:
@@ -109,11 +119,6 @@ def run(
         record["seconds"] = time.perf_counter() - began
         on_round(state, record)
     return state
-
-
-def served(network: Network, recipe: Recipe, state: ServerState) -> Tensor:
-    """(P,) the model that is evaluated and kept."""
-    return recipe.method.serve(state.method, state.theta, network.layout)
 
 
 def evaluation_due(recipe: Recipe, state: ServerState, every: int) -> bool:
@@ -202,6 +207,7 @@ def close_round(
     server = (
         None if federation.server is None else SiteData.of(federation.server, state.theta.dtype)
     )
+    received = {"theta": state.theta, **state.buffers}
     mean, method, sites = RunningMean(len(network.layout)), state.method, dict(state.sites)
     metrics: dict[str, dict[str, float]] = {}
     parts: list[Part] = []
@@ -240,6 +246,8 @@ def close_round(
         state, metrics[federation.server.name] = _server_trained(
             network, recipe, own, federation.server, state, engine
         )
+    served = recipe.method.serve(state.method, received["theta"], network.layout)
+    state = replace(state, served={} if served is None else {**received, "theta": served})
     record: Record = {
         "round": state.round + 1,
         "lr": opened.lr,

@@ -29,7 +29,7 @@ from potluck.engines import Sequential
 from potluck.engines.engine import Finished
 from potluck.engines.evaluation import evaluate
 from potluck.engines.recipe import Recipe
-from potluck.engines.rounds import ServerState, close_round, evaluation_due, open_round, served
+from potluck.engines.rounds import ServerState, close_round, evaluation_due, open_round
 from potluck.engines.site_round import held_entries
 from potluck.engines.static_norm import norm_sums, static_buffers
 from potluck.errors import PotluckError
@@ -187,8 +187,8 @@ class Rounds(Strategy):
         self._sent = {}
         if self._record is not None and self._due():
             aside = [site.name for site in self.setup.federation.validation]
-            theta = served(self.setup.network, self.setup.recipe, self.state)
-            models = self._models(aside, replace(self.state, theta=theta))
+            theta, buffers = self.state.model
+            models = self._models(aside, replace(self.state, theta=theta, buffers=buffers))
             self._sent = self._messages("evaluate", models, self.state)
         return list(self._sent.values())
 
@@ -200,8 +200,7 @@ class Rounds(Strategy):
             return None
         record, federation = self._record, self.setup.federation
         if self._due() and federation.test is not None:
-            theta = served(self.setup.network, self.setup.recipe, self.state)
-            model = (self.setup.network, theta, self.state.buffers)
+            model = (self.setup.network, *self.state.model)
             record["test"] = asdict(evaluate(*model, *federation.test))
         if (share := self._validated(replies)) is not None:
             record["validation"] = share

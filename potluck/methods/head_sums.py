@@ -9,19 +9,15 @@ With W_s the head that fits site s, S_s = W_s G_s: the mean of the sites' heads,
 what the site knows, its Fisher information G_s about a row. G is a sum over all sites, so that
 the samples of a site without class y count as samples of other classes for row y.
 
-Which λ? G and S are of the encoder that sites received, W is used with the one that they then
-train. How far this moves features shows a round later: among the heads of the last round's sums
-G and S, that which fits this round's G' and S' best has
+G and S are of the encoder that sites received, and W is for that one only: training moves features
+by a good part of their length in each round.
 
-    λ = argmin Σ_y [ w_y(λ)ᵀ G' w_y(λ) − 2 w_y(λ) · S'_y ].
-
-Where the encoder hardly moves, few samples are the danger. With the targets of n samples as
-w_y · φ + noise of variance σ², and rows w_y drawn with variance σ² / (λ s̄), the log-probability of
-the targets is, at the σ² that suits them best,
+Which λ? With the targets of n samples as w_y · φ + noise of variance σ², and rows w_y drawn with
+variance σ² / (λ s̄), the log-probability of the targets is, at the σ² that suits them best,
 
     −½ Σ_y [ n log R(λ) + log det(I + G / (λ s̄)) ] + const,   R(λ) = Σ_iy q_iy² − Σ_y S_y · w_y,
 
-the evidence (MacKay 1992). The greater of the two serves.
+the evidence (MacKay 1992). Few samples make for a large λ, many for a small one.
 """
 
 import torch
@@ -113,45 +109,11 @@ def evidence_ridge(gram: Tensor, rows: Tensor) -> float:
     count, scale = float(gram[-1, -1]), float(values.mean())
     along = ((rows[held].double() @ directions) ** 2).sum(0)
     squares = float(rows[:, -1].sum())  # Σ q² = Σ q
-    ridges = _ridges(values)
+    ridges = torch.logspace(-4, 1, 26, dtype=values.dtype, device=values.device)
     damped = values + scale * ridges.unsqueeze(1)
     residual = (squares - (along / damped).sum(1)).clamp_min(1e-9 * squares)
     determinant = (damped / (scale * ridges.unsqueeze(1))).log().sum(1)
     return float(ridges[(count * residual.log() + determinant).argmin()])
-
-
-def next_ridge(server: Tensors) -> Tensor:
-    """() the λ for the sums that have arrived.
-
-    Args:
-      server: the server's state after `added` for each site, before `closed`.
-    """
-    arriving = {name: server[f"arriving.{name}"] for name in ("gram", "sums")}
-    ridge = evidence_ridge(arriving["gram"], arriving["sums"])
-    if "gram" in server:
-        ridge = max(ridge, foreseen_ridge(server, arriving))
-    return torch.tensor(ridge, dtype=torch.float64)
-
-
-def foreseen_ridge(before: Tensors, after: Tensors) -> float:
-    """The λ, of some from 0.0001 to 10, whose head of earlier sums fits later ones best.
-
-    Args:
-      before: "gram" (F + 1, F + 1) and "sums" (K, F + 1) of an encoder.
-      after:  the same of the encoder that it has become.
-    """
-    held = (before["sums"][:, -1] > 0) & (after["sums"][:, -1] > 0)
-    values, directions = torch.linalg.eigh(before["gram"].double())
-    values = values.clamp_min(0)
-    gram = directions.T @ after["gram"].double() @ directions
-    along, rows = (sums["sums"][held].double() @ directions for sums in (before, after))
-    heads = along / (values + values.mean() * _ridges(values)[:, None, None])
-    errors = ((heads @ gram) * heads).sum((1, 2)) - 2 * (heads * rows).sum((1, 2))
-    return float(_ridges(values)[errors.argmin()])
-
-
-def _ridges(like: Tensor) -> Tensor:
-    return torch.logspace(-4, 1, 26, dtype=like.dtype, device=like.device)
 
 
 def least_squares(gram: Tensor, rows: Tensor, ridge: float) -> Tensor:

@@ -389,15 +389,18 @@ class Method(ABC):
         """
         return theta
 
-    def serve(self, server: Tensors, theta: Tensor, layout: Layout) -> Tensor:
-        """The parameters of the model that is evaluated and kept, where sites train others.
+    def serve(self, server: Tensors, theta: Tensor, layout: Layout) -> Tensor | None:
+        """The model to evaluate and keep after a round, if it is not the average.
 
         Args:
-          server: the server's state, after `server_start` or `conclude`.
-          theta:  (P,) the parameters that sites train.
+          server: the server's state, after `conclude`.
+          theta:  (P,) the parameters that sites received in the round.
           layout: where each of them lies.
+
+        Returns:
+          (P,) parameters, to be used with the buffers that sites received.
         """
-        return theta
+        return None
 
     def at_server(self) -> AtServer | None:
         """How the server trains on its own data after averaging; None for not at all."""

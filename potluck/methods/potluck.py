@@ -23,8 +23,8 @@ At each site a label is a symbol z with class likelihoods a = A[z] and normalise
 
              weight = n (w + (1 − w) λ mean_i s_i)
     server   averages with these weights; where nearly all weight has sites that lack classes, the
-             model that is evaluated and kept has a head of its own, by least squares over all
-             samples that sites are sure of (head_sums.py); sites go on from the average
+             model that is evaluated and kept is the received encoder with a head by least squares
+             over all samples that sites are sure of (head_sums.py); sites go on from the average
 
 A model that is less surprised by a site's symbols than one that knew all classes, ℓ ≤ H, has
 learned their errors by heart. So labels are fitted only in rounds where ℓ > H: the discrepancy
@@ -354,17 +354,16 @@ class Potluck(Method):
         if self.head == "auto" and bool(server["solve"]):
             nearly_all = server["arriving.lacking"] > LACKING * server["arriving.all"]
             server = server | {"solve": nearly_all}
-        if bool(server["solve"]) and bool(server["arriving.sums"].any()):
-            server = server | {"ridge": head_sums.next_ridge(server)}
         server = head_sums.closed(server)
         zero = torch.zeros_like(server["arriving.all"])
         return server | {"arriving.lacking": zero, "arriving.all": zero}
 
-    def serve(self, server: Tensors, theta: Tensor, layout: Layout) -> Tensor:
-        """The rows of least squares, where they are to be solved and somebody is sure."""
+    def serve(self, server: Tensors, theta: Tensor, layout: Layout) -> Tensor | None:
+        """A head of least squares on the encoder of its sums, where somebody is sure."""
         if "gram" not in server or not bool(server["solve"]) or not bool(server["sums"].any()):
-            return theta
-        return head_sums.solved(server, theta, layout, float(server["ridge"]), SCALE)
+            return None
+        ridge = head_sums.evidence_ridge(server["gram"], server["sums"])
+        return head_sums.solved(server, theta, layout, ridge, SCALE)
 
     def at_server(self) -> AtServer:
         """A server that has labels of its own trains on them like a site."""

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import torch
 
-from potluck.engines import ServerState, run, served, start
+from potluck.engines import ServerState, run, start
 from potluck.errors import PotluckError
 from potluck.history import Record
 from potluck.study import checkpoint
@@ -124,8 +124,7 @@ def keeping(
 
 def conclude(study: Study, prepared: Prepared, folder: RunFolder, state: ServerState) -> Trained:
     """Examine the final model and write it; from then on the run is finished."""
-    theta = served(prepared.network, prepared.recipe, state)
-    trained = Trained(prepared.federation.space, prepared.network, theta, state, folder.history())
+    trained = Trained(prepared.federation.space, prepared.network, state, folder.history())
     write_outcome(folder.path, take_outcome(trained, prepared.federation))
     columns = None if prepared.columns is None else list(prepared.columns)
     save_model(

@@ -36,7 +36,7 @@ def save_model(
       input_shape: (C, H, W) of an image or (D,) of a table row.
       made:        further JSON values that say how it was made, e.g. the method's name.
     """
-    theta, buffers = trained.theta, trained.state.buffers
+    theta, buffers = trained.state.model
     facts = {
         "classes": list(trained.space),
         "input_shape": list(input_shape),
@@ -99,4 +99,4 @@ def _read(folder: RunFolder, device: torch.device | str) -> Trained:
         theta=layout.flatten(tensors),
         buffers={name: tensors[name] for name in buffers},
     )
-    return Trained(space, network, state.theta, state, folder.history())
+    return Trained(space, network, state, folder.history())

@@ -53,7 +53,7 @@ def test_a_head_that_no_site_trains_gives_the_same_bytes(tmp_path):
     assert_same(network, in_process(study, tmp_path / "here"))
     averaged = study.model_copy(update={"method": {"name": "potluck", "head": "averaged"}})
     other = load_model(in_process(averaged, tmp_path / "averaged"))
-    assert not torch.equal(load_model(network).theta, other.theta)
+    assert not torch.equal(load_model(network).state.theta, other.state.theta)
 
 
 @pytest.mark.parametrize(

@@ -155,6 +155,6 @@ def _finish(
     write_outcome(folder.path, Outcome(rounds, test, estimated))
     network = Network(build("linear", (4,), count))
     state = ServerState(rounds, *network.initial())
-    trained = Trained(federation.space, network, state.theta, state, folder.history())
+    trained = Trained(federation.space, network, state, folder.history())
     made = {"columns": None}
     save_model(folder, trained, model={"name": "linear"}, input_shape=(4,), made=made)

@@ -44,7 +44,7 @@ def trained(model: dict[str, object], shape: tuple[int, ...]) -> Trained:
     }
     space = LabelSpace(("cat", "dog", "Süß/wasser"))
     history = [{"round": 1, "lr": 0.5}, {"round": 2, "lr": 0.25}]
-    return Trained(space, network, theta, ServerState(2, theta, buffers), history)
+    return Trained(space, network, ServerState(2, theta, buffers), history)
 
 
 @pytest.mark.parametrize(("model", "shape"), MODELS, ids=["linear", "mlp", "lenet"])
