@@ -105,8 +105,8 @@ class Potluck(Method):
                   ("entropy"), or always.
       weights:    what sites count by: samples, what their labels are worth, or that class by class
                   for the rows of the head.
-      head:       rows of the head are averaged, solved by least squares, or ("auto") solved where
-                  nearly all weight has sites that lack classes.
+      head:       the model that is kept is the average, has a head solved by least squares, or
+                  ("auto") has one where nearly all weight has sites that lack classes.
       alpha:      both parameters of mixup's Beta distribution.
       weak:       the view of images that the likelihood and mixup see.
       strong:     the view that must agree with pseudo-labels; "none" for the weak one.
