@@ -19,19 +19,17 @@ from flwr.supercore.run import Run
 INTERVAL = 0.2
 """Seconds between two looks."""
 
-BACK = 30.0
-"""Seconds that a site has to come back before its message is given up."""
-
 
 class PromptGrid(Grid):
     """A grid that notices replies soon.
 
     Args:
-      grid: the one that Flower made.
+      grid:    the one that Flower made.
+      absence: seconds that a site has to come back before its message is given up.
     """
 
-    def __init__(self, grid: Grid) -> None:
-        self._grid = grid
+    def __init__(self, grid: Grid, absence: float) -> None:
+        self._grid, self._absence = grid, absence
 
     def send_and_receive(
         self, messages: Iterable[Message], *, timeout: float | None = None
@@ -53,7 +51,7 @@ class PromptGrid(Grid):
             asked = [
                 message
                 for message, node in waiting.items()
-                if node not in away or now - away[node] > BACK
+                if node not in away or now - away[node] > self._absence
             ]
             for reply in self.pull_messages(asked) if asked else ():
                 waiting.pop(reply.metadata.reply_to_message_id, None)

@@ -123,7 +123,8 @@ def main(grid: Grid, context: Context) -> None:
     network = NetworkFolder(path / "network")
     try:
         with network.locked():
-            coordinate(PromptGrid(grid), path)
+            study, _ = open_run(path)
+            coordinate(PromptGrid(grid, study.network.absence), path)
     except PotluckError as error:
         network.events.note(what="failed", why=str(error))
         raise

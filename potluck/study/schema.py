@@ -105,13 +105,15 @@ class Network(Section):
 
     `sites` names those that may take part, in the order in which updates are averaged: all that
     have keys when left out. Training starts when `start` of them are there (all when left out); a
-    round waits at most `deadline` seconds for answers, needs `minimum` of them to count, and is
-    tried again up to `retries` times before the run stops.
+    round waits at most `deadline` seconds for answers, and at most `absence` for a site that is not
+    connected any more; it needs `minimum` of them to count, and is tried again up to `retries`
+    times before the run stops.
     """
 
     sites: list[str] | None = Field(default=None, min_length=1)
     start: PositiveInt | None = None
     deadline: PositiveFloat = 600.0
+    absence: NonNegativeFloat = 30.0
     minimum: PositiveInt = 1
     retries: NonNegativeInt = 3
 

@@ -5,7 +5,8 @@ hangs past the deadline; that one sends NaN in all other rounds. In round 2 the 
 killed, in round 3 the coordinator and a site. Each is started again as a person would.
 
 Nothing depends on the machine's speed. Round 1 has a deadline, and is tried again if it is too
-short for the site that is well, the only one that can answer; later rounds have all the time.
+short for the site that is well, the only one that can answer; later rounds have all the time, and
+so has a site that was killed to come back.
 """
 
 import csv
@@ -55,6 +56,7 @@ test = { kind = "table", path = "test.csv", label = "insect" }
 [network]
 sites = ["steady", "shaky", "poison"]
 retries = 20
+absence = 600
 """
 
 LONG = 600

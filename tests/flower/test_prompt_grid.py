@@ -37,20 +37,19 @@ class Flower:
         ]
 
 
-def asked(flower, timeout=None):
+def asked(flower, timeout=None, absence=0.1):
     """What is heard of nodes 1 and 2."""
     messages = [
         SimpleNamespace(metadata=SimpleNamespace(message_id=str(node), dst_node_id=node))
         for node in (1, 2)
     ]
-    replies = PromptGrid(flower).send_and_receive(messages, timeout=timeout)
+    replies = PromptGrid(flower, absence).send_and_receive(messages, timeout=timeout)
     return {reply.metadata.reply_to_message_id: reply.said for reply in replies}
 
 
 @pytest.fixture(autouse=True)
 def quick(monkeypatch):
     monkeypatch.setattr(grid, "INTERVAL", 0.01)
-    monkeypatch.setattr(grid, "BACK", 0.1)
 
 
 def test_nobody_is_asked_about_a_site_until_it_is_back():
@@ -66,10 +65,9 @@ def test_a_site_that_stays_away_is_given_up():
     assert flower.looks > 3
 
 
-def test_nobody_is_waited_for_beyond_the_deadline(monkeypatch):
-    monkeypatch.setattr(grid, "BACK", float("inf"))
-    assert asked(Flower({2}), timeout=0.1) == {"1": "trained"}
+def test_nobody_is_waited_for_beyond_the_deadline():
+    assert asked(Flower({2}), timeout=0.1, absence=float("inf")) == {"1": "trained"}
 
 
 def test_no_messages_no_replies():
-    assert PromptGrid(Flower(set())).send_and_receive([]) == []
+    assert PromptGrid(Flower(set()), 0.1).send_and_receive([]) == []
