@@ -73,13 +73,15 @@ def coordinate(grid: Grid, path: Path) -> None:
         events.note(what="round", round=record["round"], failed=record["failed"])
         _tell_presence(path, record["cohort"], record["failed"])
 
+    wanted = study.network
+    policy = Policy(wanted.deadline, wanted.minimum, wanted.retries, wanted.absence)
     setup = Setup(
         prepared.network,
         prepared.recipe,
         prepared.federation,
         terms,
         nodes,
-        Policy(study.network.deadline, study.network.minimum, study.network.retries),
+        policy,
         study.run.evaluate_every,
         study.run.checkpoint_every,
     )

@@ -66,11 +66,13 @@ class Policy:
       deadline: seconds that a site has to answer.
       minimum:  answers that a round needs to count.
       retries:  how often a round that did not count is tried again before the run stops.
+      absence:  seconds that a site which is not connected has to come back, once.
     """
 
     deadline: float = 600.0
     minimum: int = 1
     retries: int = 3
+    absence: float = 0.0
 
 
 @dataclass(frozen=True, eq=False)
@@ -114,6 +116,7 @@ class Rounds(Strategy):
         self._record: Record | None = None
         self._failed: dict[str, str] = {}
         self._tried: list[dict[str, str]] = []
+        self._away: dict[str, float] = {}
 
     def train(self, grid: Grid) -> ServerState:
         """Run the remaining rounds."""
@@ -232,7 +235,7 @@ class Rounds(Strategy):
     ) -> dict[str, Message]:
         """A message for each site that is connected; the others have failed."""
         setup = self.setup
-        connected = setup.nodes(self._grid)
+        connected = self._connected(broadcasts)
         floor = max(0, state.round - 2 * setup.checkpoint_every)
         messages = {}
         for name, broadcast in broadcasts.items():
@@ -249,6 +252,20 @@ class Rounds(Strategy):
                 ttl=setup.policy.deadline + GRACE,
             )
         return messages
+
+    def _connected(self, names: Iterable[str]) -> Mapping[str, int]:
+        """Who is connected, after waiting for those of some sites that went away lately.
+
+        A site that was restarted is back in a moment. One that stays away is waited for only once.
+        """
+        policy, end = self.setup.policy, time.monotonic() + self.setup.policy.deadline
+        while True:
+            here, now = self.setup.nodes(self._grid), time.monotonic()
+            self._away = {name: since for name, since in self._away.items() if name not in here}
+            waited = [now - self._away.setdefault(name, now) for name in names if name not in here]
+            if now >= end or all(seconds >= policy.absence for seconds in waited):
+                return here
+            time.sleep(INTERVAL)
 
     def _answers(
         self, sent: Mapping[str, Message], replies: Iterable[Message]

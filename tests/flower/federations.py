@@ -42,6 +42,7 @@ def a_study(**changes) -> Study:
         "local": {"lr": 0.1, "steps": 3, "batch_size": 16},
         "run": {"device": "cpu"},
         "simulation": {"dataset": "digits", "sites": SITES},
+        "network": {"absence": 0},
         **changes,
     }
     return parse_study(table, "test")

@@ -2,6 +2,7 @@
 
 import json
 import re
+from types import SimpleNamespace
 
 import pytest
 import torch
@@ -9,6 +10,7 @@ from federations import a_grid, a_study, in_process, over_flower
 from flwr.app import ArrayRecord, ConfigRecord, Error, Message, RecordDict
 
 from potluck.errors import PotluckError
+from potluck.flower import strategy
 from potluck.flower.memory import Memory
 from potluck.flower.wire import pack, pack_tensors, unpack_tensors
 from potluck.study.model_files import load_model
@@ -153,6 +155,42 @@ def test_a_round_without_a_site_is_the_round_of_a_federation_in_which_it_was_awa
     assert two.history()[1]["failed"] == {"undecided": "is not connected"}
     assert read_presence(one.path)["undecided"].present  # it is back by the end
     assert torch.equal(theta(one), theta(two))
+
+
+def waited(monkeypatch, policy, present):
+    """Who is there in two rounds that want the sites a and b, and how often one looked."""
+    monkeypatch.setattr(strategy, "INTERVAL", 0.01)
+    looks = []
+
+    def nodes(_):
+        looks.append(len(looks) + 1)
+        return present(len(looks))
+
+    rounds = strategy.Rounds(SimpleNamespace(policy=policy, nodes=nodes), None, None)
+    rounds._grid = None
+    return [(dict(rounds._connected(["a", "b"])), len(looks)) for _ in range(2)]
+
+
+def test_a_site_that_comes_back_in_time_is_waited_for(monkeypatch):
+    def back(look):
+        return {"a": 1} if look < 3 else {"a": 1, "b": 2}
+
+    policy = strategy.Policy(absence=600)
+    assert waited(monkeypatch, policy, back) == [({"a": 1, "b": 2}, 3), ({"a": 1, "b": 2}, 4)]
+
+
+def test_a_site_that_stays_away_is_waited_for_once(monkeypatch):
+    for policy in (strategy.Policy(absence=0.1), strategy.Policy(deadline=0.1, absence=0.1)):
+        (first, looks), (second, more) = waited(monkeypatch, policy, lambda _: {"a": 1})
+        assert first == second == {"a": 1}
+        assert looks > 2
+        assert more == looks + 1
+
+
+def test_no_site_is_waited_for_beyond_the_deadline(monkeypatch):
+    policy = strategy.Policy(deadline=0.05, absence=600)
+    (first, _), _ = waited(monkeypatch, policy, lambda _: {"a": 1})
+    assert first == {"a": 1}
 
 
 def test_a_round_with_too_few_answers_does_not_count_and_is_tried_again(tmp_path, undisturbed):
