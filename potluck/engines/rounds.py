@@ -207,7 +207,6 @@ def close_round(
     server = (
         None if federation.server is None else SiteData.of(federation.server, state.theta.dtype)
     )
-    received = {"theta": state.theta, **state.buffers}
     mean, method, sites = RunningMean(len(network.layout)), state.method, dict(state.sites)
     metrics: dict[str, dict[str, float]] = {}
     parts: list[Part] = []
@@ -246,8 +245,6 @@ def close_round(
         state, metrics[federation.server.name] = _server_trained(
             network, recipe, own, federation.server, state, engine
         )
-    served = recipe.method.serve(state.method, received["theta"], network.layout)
-    state = replace(state, served={} if served is None else {**received, "theta": served})
     record: Record = {
         "round": state.round + 1,
         "lr": opened.lr,
@@ -380,7 +377,15 @@ def _averaged(
         theta = torch.where(mean.covered, theta, state.theta)
     method = recipe.method.conclude(state.method, mean.extras)
     theta = recipe.method.adjust(method, theta, layout)
-    return replace(state, theta=theta, federated=federated, buffers=mean.buffers, method=method)
+    other = recipe.method.serve(method, state.theta, layout)
+    return replace(
+        state,
+        theta=theta,
+        federated=federated,
+        buffers=mean.buffers,
+        method=method,
+        served={} if other is None else {"theta": other, **state.buffers},
+    )
 
 
 def _server_trained(

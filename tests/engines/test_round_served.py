@@ -1,5 +1,7 @@
 """A method may serve another model than the one that sites go on from."""
 
+from dataclasses import replace
+
 import pytest
 import torch
 from test_stacked import CPU, federation, network, trained
@@ -67,3 +69,22 @@ def test_a_checkpoint_has_the_model_that_is_served(federation, tmp_path):
     found = checkpoint.load(tmp_path, "hash", CPU)
     assert equal(found.model, state.model)
     assert equal((found.theta, found.buffers), (state.theta, state.buffers))
+
+
+class Once(Behind):
+    """Trains in the first round only."""
+
+    def plan(self, here, generator):
+        plan = super().plan(here, generator)
+        return plan if here.model.round == 0 else replace(plan, pool=plan.pool[:0])
+
+
+def test_a_round_without_updates_leaves_what_is_served(federation):
+    ends = [
+        trained(
+            Sequential(), network("convolutional"), pl.Recipe(rounds=n, method=Once()), federation
+        )[0]
+        for n in (1, 2)
+    ]
+    assert equal(ends[0].model, ends[1].model)
+    assert not equal(ends[1].model, (ends[1].theta, ends[1].buffers))
